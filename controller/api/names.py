@@ -1,0 +1,22 @@
+"""The names by which the product is known to a cluster."""
+
+from typing import Final
+
+GROUP: Final = "agentterminal.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "AgentTerminal"
+PLURAL: Final = "agentterminals"
+SINGULAR: Final = "agentterminal"
+SHORT_NAME: Final = "aterm"
+CATEGORY: Final = "agents"
+CRD_NAME: Final = f"{PLURAL}.{GROUP}"
+
+FINALIZER: Final = f"{GROUP}/session"
+"""Keeps a deleted object until its session is proven dead, or given up by `deletionPolicy: Orphan`."""
+
+FIELD_MANAGER: Final = "agentterminal-operator"
+"""The field manager of every write of the operator."""
+
+REPORTING_CONTROLLER: Final = f"{GROUP}/operator"
+"""Who speaks in an Event."""

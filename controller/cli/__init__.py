@@ -1,0 +1,1 @@
+"""Wires everything; the only place that does."""

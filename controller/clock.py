@@ -1,0 +1,41 @@
+"""
+The only two clocks of the product.
+
+Problem: a duration measured on the wall clock is wrong whenever somebody sets it, and a moment read from the
+monotonic clock means nothing to anybody else. Promise: records carry wall time, durations are measured on the
+monotonic clock, and whoever needs either is given a `Clock`, so that tests can hold time still.
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a long-lived object may ask about time."""
+
+    def now(self) -> datetime:
+        """Tell the wall time, aware and in UTC: for records, and for comparing with what others recorded."""
+
+    def monotonic(self) -> timedelta:
+        """Tell the time since an arbitrary start that nobody can set back: for durations and deadlines."""
+
+    async def sleep(self, delay: timedelta) -> None:
+        """Wait at least this long; a negative delay is none."""
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    def now(self) -> datetime:
+        """Tell the wall time in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> timedelta:
+        """Tell the monotonic time. Unit: microseconds are kept."""
+        return timedelta(seconds=time.monotonic())
+
+    async def sleep(self, delay: timedelta) -> None:
+        """Wait on the running loop."""
+        await asyncio.sleep(max(0.0, delay.total_seconds()))

@@ -1,0 +1,1 @@
+"""Where time passes: observe, plan, apply, write the status once."""

@@ -1,0 +1,1 @@
+"""The door to kopf: the event pump, and nothing else."""

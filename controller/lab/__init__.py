@@ -1,0 +1,1 @@
+"""Stand-ins for the outside world: a Sprites emulator and a real Kubernetes control plane."""

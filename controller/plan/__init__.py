@@ -1,0 +1,1 @@
+"""Decisions: values in, values out; no I/O, no clock, no luck, no log."""
