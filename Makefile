@@ -1,0 +1,76 @@
+# The words of this project, the same at the desk and in continuous integration. `make help` lists them.
+
+BIN := .venv/bin
+# Tests run side by side in this many processes.
+JOBS ?= 2
+# Parts to leave out, with their tests: cluster (needs etcd and kube-apiserver), sprites (needs Linux namespaces).
+WITHOUT ?=
+
+PARTS := base $(filter-out $(WITHOUT),sprites)
+BLANK := $(subst x,,x x)
+KEPT := not $(subst $(BLANK), and not ,$(strip $(WITHOUT)))
+UNKNOWN_PARTS := $(filter-out cluster sprites,$(WITHOUT))
+ifneq ($(UNKNOWN_PARTS),)
+$(error WITHOUT may name cluster and sprites, not: $(UNKNOWN_PARTS))
+endif
+
+.PHONY: help venv check format test cluster crds demo lab bench lock binaries packages clean
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+help: ## List these words.
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1@\2/p' Makefile | while IFS='@' read -r word line; do \
+		printf '%-16s %s\n' "$$word" "$$line"; done
+
+venv: .venv/.ready ## Make the virtual environment .venv, hash-pinned.
+
+.venv/.ready: pyproject.toml requirements/dev.txt requirements/uv.txt .ci/venv .ci/python
+	@.ci/packages
+	@.ci/venv
+
+check: venv ## Lint, types, floors, and that generated files are unchanged.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tests.house.generated --check
+
+format: venv ## Format the code.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: packages venv binaries ## Run every test, also on the real API server (WITHOUT="cluster sprites" leaves parts out).
+	$(BIN)/pytest -n $(JOBS) --dist loadscope $(if $(WITHOUT),-m "$(KEPT)")
+
+cluster: packages venv binaries ## Run only the tests on the real API server.
+	$(BIN)/pytest -n $(JOBS) --dist loadscope -m "cluster$(if $(WITHOUT), and $(KEPT))"
+
+crds: venv ## Write the generated files again: crds/, its copy in charts/, and pages of docs/.
+	$(BIN)/python -m tests.house.generated
+
+demo: packages venv ## Watch a terminal live and die, on a real API server and with real processes.
+	$(BIN)/agentterminal demo
+
+lab: packages venv ## Keep the demo's world running in the foreground.
+	$(BIN)/agentterminal lab
+
+bench: packages venv ## Measure the operator, and write build/bench.json.
+	$(BIN)/agentterminal bench
+
+lock: venv ## Pin the dependencies of pyproject.toml again.
+	build/bootstrap/bin/uv pip compile -q --generate-hashes --python-version 3.11 --no-header --no-annotate \
+		-o requirements/runtime.txt pyproject.toml
+	build/bootstrap/bin/uv pip compile -q --generate-hashes --python-version 3.11 --no-header --no-annotate \
+		--extra lab --group dev -o requirements/dev.txt pyproject.toml
+
+packages:
+	@.ci/packages $(PARTS)
+
+binaries: venv
+ifeq ($(filter cluster,$(WITHOUT)),)
+	@$(BIN)/agentterminal control-plane --fetch
+endif
+
+clean: ## Remove the environment and everything that was built.
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
