@@ -1,0 +1,140 @@
+"""
+The kind `AgentTerminal` in one import: its models, how an object is read, judged and written.
+
+Problem: an object in the cluster was stored under some CRD, older or newer than this program, and its limits may have
+been others; refusing to read it would leave its session without anybody. Promise: reading asks only for what cannot be
+done without (fields that are required, their types, the words of enums); limits and rules are the matter of
+`judge_object`, which answers as the API server would.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from controller.api.judging import Fault, judge_object, render_path
+from controller.api.model import Model
+from controller.api.spec import (
+    DeletionPolicy,
+    EnvVar,
+    HoldMode,
+    HoldSpec,
+    IdlePolicy,
+    Launch,
+    Relaunch,
+    SecretKeyRef,
+    TerminalSpec,
+    TokenSecretRef,
+    ValueFrom,
+)
+from controller.api.status import (
+    EPOCH,
+    UNKNOWN_CONDITIONS,
+    ActivityStatus,
+    Condition,
+    ExitStatus,
+    GatewayStatus,
+    HoldStatus,
+    KillStatus,
+    KillTrigger,
+    LaunchIntent,
+    Origin,
+    SessionEnd,
+    SessionStatus,
+    SocketStatus,
+    SpriteStatus,
+    TerminalStatus,
+    render_status,
+)
+from controller.errors import AgentTerminalError
+
+__all__ = [
+    "EPOCH",
+    "UNKNOWN_CONDITIONS",
+    "ActivityStatus",
+    "Condition",
+    "DeletionPolicy",
+    "EnvVar",
+    "ExitStatus",
+    "Fault",
+    "GatewayStatus",
+    "HoldMode",
+    "HoldSpec",
+    "HoldStatus",
+    "IdlePolicy",
+    "KillStatus",
+    "KillTrigger",
+    "Launch",
+    "LaunchIntent",
+    "ObjectUnreadable",
+    "Origin",
+    "Relaunch",
+    "SecretKeyRef",
+    "SessionEnd",
+    "SessionStatus",
+    "SocketStatus",
+    "SpriteStatus",
+    "TerminalSpec",
+    "TerminalStatus",
+    "TokenSecretRef",
+    "ValueFrom",
+    "judge_object",
+    "read_spec",
+    "read_status",
+    "render_status",
+]
+
+
+class ObjectUnreadable(AgentTerminalError):
+    """
+    A stored object does not fit this operator's models: the CRD is of another version.
+
+    Args:
+        path: The field.
+        rule: What is asked of it. Neither carries the value itself, which may be secret.
+    """
+
+    def __init__(self, path: str, rule: str) -> None:
+        super().__init__(f"{path} cannot be read: {rule}. Correct the object, or install this operator's own CRD.")
+        self.path = path
+        self.rule = rule
+
+
+M = TypeVar("M", bound=Model)
+
+_UNSEEN: Final = TerminalStatus()
+
+
+def read_spec(raw: Mapping[str, Any] | None) -> TerminalSpec:
+    """
+    Read the `spec` of a stored object.
+
+    Unknown fields are ignored and limits are not asked for.
+
+    Raises:
+        ObjectUnreadable: A required field is missing, a type is another, or an enum has a word we do not know.
+    """
+    return _read(TerminalSpec, raw if raw is not None else {}, "spec")
+
+
+def read_status(raw: Mapping[str, Any] | None) -> TerminalStatus:
+    """
+    Read the `status` of a stored object; nothing there reads as nothing seen.
+
+    Missing conditions read as Unknown, an unknown phase as Pending, unknown fields and conditions are ignored.
+
+    Raises:
+        ObjectUnreadable: A value has another type, or a part lacks what makes it that part.
+    """
+    if not raw:
+        return _UNSEEN
+    return _read(TerminalStatus, raw, "status")
+
+
+def _read(model: type[M], raw: Mapping[str, Any], root: str) -> M:
+    """Read with a model, and tell of the first thing that cannot be read."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        raise ObjectUnreadable(render_path(root, first["loc"]), first["msg"]) from None
