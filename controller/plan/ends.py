@@ -1,0 +1,79 @@
+"""
+How a session ended, and whether another may follow it.
+
+An end is final for its session. *Lost* needs evidence that the platform took it (the sprite went cold or was replaced,
+or another process has its id); otherwise it ended by itself and nobody saw how. A second start must never become a
+loop: it needs `launch`, and either a loss with `relaunch: OnLost`, or somebody who came *after* the end.
+"""
+
+from enum import StrEnum
+from typing import assert_never
+
+from controller.api.session import Identity
+from controller.api.terminal import Relaunch, SessionEnd, TerminalSpec
+from controller.plan.kill import COLD_IS_PROOF_AFTER, Presence, find_presence, is_cold_proof
+from controller.plan.looks import Listed, LookFailed, NotLooked, SessionsLook, SpriteAway, SpriteLook, SpriteSeen
+
+__all__ = ["COLD_IS_PROOF_AFTER", "EndReason", "LostEvidence", "judge_end_by_list", "judge_end_by_sprite", "may_follow"]
+
+
+class EndReason(StrEnum):
+    """How a session ended; stored in `status.session.ended.reason`."""
+
+    EXITED = "Exited"
+    EXIT_UNSEEN = "ExitUnseen"
+    LOST = "Lost"
+    REAPED = "Reaped"
+    TERMINATED = "Terminated"
+    LAUNCH_UNCLEAR = "LaunchUnclear"
+    """A launch without a trace: it may have run and ended."""
+
+
+class LostEvidence(StrEnum):
+    """Why an end is a loss; the sentence goes into the message."""
+
+    SPRITE_COLD = "The sprite went cold, and its processes with it."
+    SPRITE_REPLACED = "The sprite was deleted, or replaced by another one of the same name."
+    ID_REUSED = "The session's id is in use by another session."
+
+
+def judge_end_by_sprite(identity: Identity, look: SpriteLook) -> LostEvidence | None:
+    """Tell whether the sprite's own metadata proves that a session is lost. A state that is absent proves nothing."""
+    match look:
+        case NotLooked() | LookFailed():
+            return None
+        case SpriteAway(confirmed=confirmed):
+            return LostEvidence.SPRITE_REPLACED if confirmed else None
+        case SpriteSeen() as seen:
+            if is_cold_proof(seen, identity, last_wake_time=None):
+                return LostEvidence.SPRITE_COLD
+            return None
+        case _:
+            assert_never(look)
+
+
+def judge_end_by_list(identity: Identity, look: SessionsLook) -> Presence | None:
+    """Look a session up in a list; None where there is no complete list to look in."""
+    match look:
+        case NotLooked() | LookFailed():
+            return None
+        case Listed(sessions=sessions):
+            return find_presence(identity, sessions)
+        case _:
+            assert_never(look)
+
+
+def may_follow(spec: TerminalSpec, ended: SessionEnd) -> bool:
+    """
+    Decide whether a fresh session may follow one that ended.
+
+    Somebody has come *since* if `attached` is true now and, at the end, it was false or another socket spoke. A
+    terminal that was terminated stays ended for good.
+    """
+    if spec.launch is None or spec.terminated or ended.reason == EndReason.TERMINATED:
+        return False
+    if ended.reason == EndReason.LOST and spec.relaunch is Relaunch.ON_LOST:
+        return True
+    if not spec.attached:
+        return False
+    return not ended.attached or ended.socket_id != spec.active_socket_id

@@ -1,0 +1,207 @@
+"""
+The status that follows from an outcome, and whether it is worth a write. Pure.
+
+All nine conditions are in every status, each with the generation it was judged for. A transition time moves only with
+the condition's value. What merely goes on (attempts, the sprite's lagging state, the wording of a sentence) is kept up
+to date in a write that something else calls for, and never calls for one itself: an object at rest is not written.
+"""
+
+from datetime import datetime
+from typing import Final, assert_never
+
+from controller.api.conditions import ConditionStatus, ConditionType, Reason
+from controller.api.situations import Phase, judge_phase, judge_readiness
+from controller.api.terminal import Condition, KillStatus, SpriteStatus, TerminalSpec, TerminalStatus
+from controller.errors import Failure
+from controller.plan.looks import LookFailed, NotLooked, SpriteAway, SpriteLook, SpriteSeen
+from controller.plan.terminal import Outcome, Verdict
+
+_TRUE: Final = ConditionStatus.TRUE
+_FALSE: Final = ConditionStatus.FALSE
+_UNKNOWN: Final = ConditionStatus.UNKNOWN
+
+
+def build_status(
+    old: TerminalStatus,
+    outcome: Outcome,
+    *,
+    spec: TerminalSpec,
+    generation: int,
+    sprite: SpriteLook,
+    requested_at: str | None,
+    now: datetime,
+) -> TerminalStatus:
+    """
+    Compose the whole status of an object after a visit.
+
+    Args:
+        old: What is recorded.
+        outcome: What the visit found.
+        spec: What is declared.
+        generation: Of the object that was judged.
+        sprite: The last look at its sprite.
+        requested_at: The value of `reconcile.fluxcd.io/requestedAt` that this visit answers.
+        now: Wall time.
+    """
+    verdicts = _judge_conditions(outcome, spec, sprite)
+    known = {condition.type: condition for condition in old.conditions}
+    conditions = tuple(
+        _move_condition(known[kind], verdicts.get(kind), generation=generation, now=now) for kind in ConditionType
+    )
+    return old.model_copy(
+        update={
+            "observed_generation": generation,
+            "phase": judge_phase(outcome.situation, old.phase),
+            "session": outcome.session,
+            "sprite": _move_sprite(old.sprite, sprite),
+            "detached_time": _move_detached(old, outcome, spec, now),
+            "kill": outcome.kill,
+            "last_handled_reconcile_at": requested_at or old.last_handled_reconcile_at,
+            "conditions": conditions,
+        }
+    )
+
+
+def is_worth_writing(old: TerminalStatus, new: TerminalStatus, *, stored: bool) -> bool:
+    """
+    Tell whether a status says anything new.
+
+    A status that was never stored (the default that the schema shows) is always worth the write.
+    """
+    return not stored or _essence(old) != _essence(new)
+
+
+def _essence(status: TerminalStatus) -> TerminalStatus:
+    """Strip what is only kept up to date on the way."""
+    return status.model_copy(
+        update={
+            "sprite": None if status.sprite is None else status.sprite.id,
+            "kill": None if status.kill is None else _essence_of_kill(status.kill),
+            "activity": None,
+            "conditions": tuple(
+                condition.model_copy(update={"message": "", "last_transition_time": None})
+                for condition in status.conditions
+            ),
+        }
+    )
+
+
+def _essence_of_kill(kill: KillStatus) -> KillStatus:
+    return kill.model_copy(update={"attempts": 0, "message": None, "requested_time": None, "settled_time": None})
+
+
+def _judge_conditions(outcome: Outcome, spec: TerminalSpec, sprite: SpriteLook) -> dict[ConditionType, Verdict]:
+    readiness = judge_readiness(outcome.situation)
+    reason = Reason(outcome.situation.value)
+    verdicts = {
+        ConditionType.RECONCILING: Verdict(_truth(holds=readiness.reconciling), reason, outcome.message),
+        ConditionType.STALLED: Verdict(_truth(holds=readiness.stalled), reason, outcome.message),
+        ConditionType.ATTACHED: _judge_attached(spec),
+        ConditionType.HELD: Verdict(_FALSE, Reason.NOT_HELD if spec.hold_wanted else Reason.NOT_WANTED),
+        ConditionType.FENCED: _judge_fenced(spec),
+    }
+    if readiness.ready is not None:
+        verdicts[ConditionType.READY] = Verdict(readiness.ready, reason, outcome.message)
+    terminated = outcome.terminated or _judge_not_terminated(spec)
+    if terminated is not None:
+        verdicts[ConditionType.TERMINATED] = terminated
+    live = outcome.live or _judge_live_by_default(outcome)
+    if live is not None:
+        verdicts[ConditionType.SESSION_LIVE] = live
+    reachable = _judge_reachable(sprite)
+    if reachable is not None:
+        verdicts[ConditionType.SPRITE_REACHABLE] = reachable
+    return verdicts
+
+
+def _judge_not_terminated(spec: TerminalSpec) -> Verdict | None:
+    """`Terminated` goes back to False only where the spec never asked."""
+    if spec.terminated:
+        return None
+    return Verdict(_FALSE, Reason.NOT_REQUESTED)
+
+
+def _judge_live_by_default(outcome: Outcome) -> Verdict | None:
+    """No session at all is known; a launch in flight is not."""
+    session = outcome.session
+    if session is None:
+        return Verdict(_FALSE, Reason.NO_SESSION)
+    if session.id is None and session.ended is None:
+        return Verdict(_UNKNOWN, Reason.STARTING)
+    return None
+
+
+def _judge_attached(spec: TerminalSpec) -> Verdict:
+    return Verdict(_TRUE, Reason.VIEWER) if spec.attached else Verdict(_FALSE, Reason.NO_VIEWER)
+
+
+def _judge_fenced(spec: TerminalSpec) -> Verdict:
+    """Absent, empty and an id are three things: never claimed, revoked, and exactly that socket."""
+    match spec.active_socket_id:
+        case None:
+            return Verdict(_FALSE, Reason.NEVER_CLAIMED)
+        case "":
+            return Verdict(_TRUE, Reason.REVOKED)
+        case _:
+            return Verdict(_TRUE, Reason.SOCKET_NAMED)
+
+
+def _judge_reachable(sprite: SpriteLook) -> Verdict | None:
+    match sprite:
+        case NotLooked():
+            return None
+        case SpriteSeen():
+            return Verdict(_TRUE, Reason.REACHABLE)
+        case SpriteAway():
+            return Verdict(_FALSE, Reason.SPRITE_NOT_FOUND)
+        case LookFailed(failure=Failure.UNAUTHORIZED, message=message):
+            return Verdict(_FALSE, Reason.TOKEN_REJECTED, message)
+        case LookFailed(failure=Failure.FORBIDDEN, message=message):
+            return Verdict(_FALSE, Reason.TOKEN_FORBIDDEN, message)
+        case LookFailed(failure=Failure.THROTTLED, message=message):
+            return Verdict(_UNKNOWN, Reason.THROTTLED, message)
+        case LookFailed(message=message):
+            return Verdict(_UNKNOWN, Reason.SPRITES_UNAVAILABLE, message)
+        case _:
+            assert_never(sprite)
+
+
+def _truth(*, holds: bool) -> ConditionStatus:
+    return _TRUE if holds else _FALSE
+
+
+def _move_condition(known: Condition, verdict: Verdict | None, *, generation: int, now: datetime) -> Condition:
+    """Bring one condition up to date; without a verdict it keeps its say and takes the new generation."""
+    if verdict is None:
+        return known.model_copy(update={"observed_generation": generation})
+    moved = known.last_transition_time if known.status is verdict.status else now.replace(microsecond=0)
+    return Condition(
+        type=known.type,
+        status=verdict.status,
+        reason=verdict.reason.value,
+        message=verdict.message,
+        last_transition_time=moved,
+        observed_generation=generation,
+    )
+
+
+def _move_sprite(known: SpriteStatus | None, look: SpriteLook) -> SpriteStatus | None:
+    """Note id and state as last seen, with the moment at which the state was first seen so."""
+    if not isinstance(look, SpriteSeen):
+        return known
+    state = look.sprite.state.value
+    same = known is not None and known.id == look.sprite.id and known.state == state
+    since = known.since if known is not None and same else look.read_time
+    return SpriteStatus(id=look.sprite.id, state=state, since=since)
+
+
+def _move_detached(old: TerminalStatus, outcome: Outcome, spec: TerminalSpec, now: datetime) -> datetime | None:
+    """The idle time counts from the last viewer's leaving, or the start of a session that nobody watches."""
+    session = outcome.session
+    if session is None or session.id is None or session.ended is not None or spec.attached:
+        return None
+    resumed = old.phase is Phase.SUSPENDED and not spec.suspend
+    fresh = old.session is None or old.session.id != session.id
+    if old.detached_time is None or resumed or fresh:
+        return now
+    return old.detached_time
