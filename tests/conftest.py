@@ -1,6 +1,17 @@
 """What all rooms of the tests share."""
 
 import asyncio
+import itertools
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cluster.plane import Cluster
+
+NUMBERS = itertools.count(1)
 
 
 def pytest_sessionstart() -> None:
@@ -12,3 +23,35 @@ def pytest_sessionstart() -> None:
     Observed: pytest-asyncio 1.5 on Python 3.11.
     """
     asyncio.set_event_loop(None)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Find or make the control plane's binaries before the first test: a build takes longer than a test may."""
+    if session.config.option.collectonly:
+        return
+    if any("cluster" in getattr(item, "fixturenames", ()) for item in session.items):
+        from tests.cluster.plane import prepare_binaries
+
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            prepare_binaries()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator["Cluster"]:
+    """A real API server with our kind installed, one for all tests of a worker."""
+    from tests.cluster.plane import Cluster
+
+    cluster = Cluster()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def namespace(cluster: "Cluster") -> Iterator[str]:
+    """A fresh namespace; its terminals go with the test."""
+    name = f"test-{os.getpid()}-{next(NUMBERS)}"
+    status, _ = cluster.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
+    assert status == 201
+    yield name
+    cluster.empty_namespace(name)

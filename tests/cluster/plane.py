@@ -1,0 +1,134 @@
+"""
+One control plane for all tests of a worker, for tests with and without a loop of their own.
+
+It runs in a thread and a loop that last as long as the worker: a test's own loop ends with the test, and a child's
+death signal comes when the thread that started it ends.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import CancelledError
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from controller.lab.binaries import build_progress, find_binaries, read_binaries_settings
+from controller.lab.control_plane import KUBECTL_WITHIN, Completed, ControlPlane
+from controller.settings import environment, read_cache_folder
+
+CRD = Path(__file__).parents[2] / "crds" / "agentterminals.agentterminal.dev.yaml"
+
+Answer = TypeVar("Answer")
+
+CALL_WITHIN_SECONDS = 110
+"""Less than the bound of a test, so that the failure is told here, with its place."""
+
+
+def prepare_binaries() -> None:
+    """Find or make the binaries now, with progress, outside of any test's bound."""
+    settings = read_binaries_settings(environment(), cache=read_cache_folder(environment()))
+    asyncio.run(find_binaries(settings, build_progress()))
+
+
+class Cluster:
+    """
+    The control plane as a blocking object; from a coroutine call the methods through `asyncio.to_thread`.
+
+    `plane` is the real one, whose coroutines belong to another loop: use `call` for them.
+    """
+
+    def __init__(self, api_server_arguments: Sequence[str] = ()) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
+        self._thread.start()
+        self.plane = self.call(self._start(api_server_arguments))
+
+    def call(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Run a coroutine of the control plane and return its answer."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(CALL_WITHIN_SECONDS)
+        except (TimeoutError, CancelledError):
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """End the control plane and the loop."""
+        self.call(self.plane.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        """The address of the API server."""
+        return self.plane.url
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.plane.kubeconfig
+
+    @property
+    def ca_file(self) -> Path:
+        """What a client has to trust."""
+        return self.plane.ca_file
+
+    @property
+    def admin_token(self) -> str:
+        """The administrator's token."""
+        return self.plane.admin_token
+
+    def kubectl(
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        check: bool = True,
+        kubeconfig: Path | None = None,
+        within: timedelta = KUBECTL_WITHIN,
+    ) -> Completed:
+        """Run kubectl as the administrator, or as the kubeconfig says."""
+        return self.call(self.plane.kubectl(*arguments, stdin=stdin, check=check, kubeconfig=kubeconfig, within=within))
+
+    def request(
+        self, method: str, path: str, *, body: object = None, content_type: str = "application/json"
+    ) -> tuple[int, Any]:
+        """Send one request as the administrator; return the status and the answer."""
+        return self.call(self.plane.request(method, path, body=body, content_type=content_type))
+
+    def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
+        """Make a service account and a kubeconfig with a token of it."""
+        return self.call(self.plane.service_account_kubeconfig(namespace, name))
+
+    def restart_api_server(self) -> None:
+        """End the API server and start it again on the same port and store."""
+        self.call(self.plane.restart_api_server())
+
+    def empty_namespace(self, namespace: str) -> None:
+        """Delete all terminals of a namespace for good, finalizers or not, so that no later operator sees them."""
+        terminals = f"/apis/agentterminal.dev/v1alpha1/namespaces/{namespace}/agentterminals"
+        status, answer = self.request("GET", terminals)
+        if status != 200:
+            return
+        for terminal in answer["items"]:
+            path = f"{terminals}/{terminal['metadata']['name']}"
+            patch = {"metadata": {"finalizers": None}}
+            self.request("PATCH", path, body=patch, content_type="application/merge-patch+json")
+            self.request("DELETE", path, body={"gracePeriodSeconds": 0})
+
+    async def _start(self, api_server_arguments: Sequence[str]) -> ControlPlane:
+        settings = read_binaries_settings(environment(), cache=read_cache_folder(environment()))
+        binaries = await find_binaries(settings, build_progress())
+        plane = ControlPlane(binaries, api_server_arguments=api_server_arguments)
+        await plane.start()
+        try:
+            await plane.install_crds(CRD)
+        except BaseException:
+            await plane.stop()
+            raise
+        return plane
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
