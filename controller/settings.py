@@ -15,17 +15,18 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
-from urllib.parse import urlsplit
 
 from controller.engine.settings import EngineSettings, ResyncSettings
 from controller.errors import AgentTerminalError
 from controller.logs import LogFormat, LogLevel, LogSettings
 from controller.plan.hold_settings import HoldField, HoldSettings, resolve_hold
+from controller.sprites.settings import DEFAULT_BASE_URL, SpritesSettings, judge_base_url
+from controller.sprites.token import Token, TokenUnreadable
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -49,17 +50,10 @@ class TokenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenText:
-    """The operator's own Sprites token itself."""
-
-    text: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class OwnTokenSettings:
     """The operator's own Sprites token, and whom it serves: a namespace and a sprite name must each match a pattern."""
 
-    source: TokenFile | TokenText
+    source: TokenFile | Token
     namespaces: tuple[str, ...] = ()
     sprites: tuple[str, ...] = ()
 
@@ -76,7 +70,7 @@ class Remark:
 class OperatorSettings:
     """Everything the operator is told by its environment."""
 
-    sprites_url: str
+    sprites: SpritesSettings
     sprites_requests_per_second: int
     own_token: OwnTokenSettings | None
     """None: every object brings its own `tokenSecretRef`."""
@@ -160,23 +154,9 @@ def _is_list_of(pattern: str, sentence: str) -> Rule[tuple[str, ...]]:
 
 
 def _read_url(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        raise _Misread from None
-    if not host or port == 0 or "?" in text or "#" in text or "@" in text or not text.isascii() or " " in text:
+    if judge_base_url(text) is not None:
         raise _Misread
-    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)):
-        return text.rstrip("/")
-    raise _Misread
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return text
 
 
 def _read_address(text: str) -> str:
@@ -192,10 +172,11 @@ def _read_path(text: str) -> Path:
     return Path(text)
 
 
-def _read_token(text: str) -> TokenText:
-    if not text.isascii() or not text.isprintable() or " " in text:
-        raise _Misread
-    return TokenText(text)
+def _read_token(text: str) -> Token:
+    try:
+        return Token.read(text)
+    except TokenUnreadable:
+        raise _Misread from None
 
 
 def _read_switch(text: str) -> bool:
@@ -210,10 +191,10 @@ _NAMES: Final = _is_list_of(
 _PATTERNS: Final = _is_list_of(
     r"[-a-z0-9*?]{1,63}", "patterns of a-z, 0-9, -, * (anything) and ? (one character), separated by commas"
 )
-_URL: Final = Rule("an https address without user, query and fragment (http only for this machine)", _read_url)
+_URL: Final = Rule("an https address without user, password, query and fragment (http only to this machine)", _read_url)
 _ADDRESS: Final = Rule("an IP address of this machine", _read_address)
 _PATH: Final = Rule("an absolute path", _read_path)
-_TOKEN: Final = Rule("a token without white space and control characters", _read_token)
+_TOKEN: Final = Rule("a token in ASCII, without white space and control characters", _read_token)
 _SWITCH: Final = Rule("0 or 1", _read_switch)
 
 
@@ -245,8 +226,8 @@ class Variable(Generic[T]):
 SPRITES_URL: Final = Variable(
     name=f"{PREFIX}SPRITES_URL",
     rule=_URL,
-    default="https://api.sprites.dev",
-    default_words="https://api.sprites.dev",
+    default=DEFAULT_BASE_URL,
+    default_words=DEFAULT_BASE_URL,
     meaning="Where the Sprites API is.",
 )
 SPRITES_TOKEN_FILE: Final = Variable(
@@ -453,7 +434,7 @@ def read_operator_settings(environ: Mapping[str, str]) -> OperatorSettings:
     own_token = _read_own_token(reading)
     reading.required(DEBUG)
     settings = OperatorSettings(
-        sprites_url=reading.required(SPRITES_URL),
+        sprites=SpritesSettings(base_url=reading.required(SPRITES_URL)),
         sprites_requests_per_second=reading.required(SPRITES_REQUESTS_PER_SECOND),
         own_token=own_token,
         namespaces=reading.optional(NAMESPACES),
@@ -521,12 +502,13 @@ def _read_own_token(reading: _Reading) -> OwnTokenSettings | None:
 
 def _remark_unknown(environ: Mapping[str, str]) -> Iterable[Remark]:
     """Tell names with our prefix that nobody knows, with the nearest one; Kubernetes' own service links are no typo."""
-    known = [variable.name for variable in VARIABLES]
+    names = [variable.name for variable in VARIABLES]
+    endings = [name.removeprefix(PREFIX) for name in names]
     for name in sorted(environ):
-        if not name.startswith(PREFIX) or name in known or _SERVICE_LINK.search(name):
+        if not name.startswith(PREFIX) or name in names or _SERVICE_LINK.search(name):
             continue
-        nearest = difflib.get_close_matches(name, known, n=1)
-        hint = f"Did you mean {nearest[0]}?" if nearest else "`agentterminal operator --help` lists all."
+        nearest = difflib.get_close_matches(name.removeprefix(PREFIX), endings, n=1)
+        hint = f"Did you mean {PREFIX}{nearest[0]}?" if nearest else "`agentterminal operator --help` lists all."
         yield Remark(name, f"{name} is not a setting and is ignored. {hint}")
 
 

@@ -1,0 +1,339 @@
+"""
+What the operator counts about itself.
+
+Problem: one free text in a label, and the time series never end. Promise: every metric and every label stands in this
+module with its closed list of values; what is not in the list counts as `other`; no name of an object, no address and
+no error text is a label; what describes the present (objects, queue, ages) is asked for at the scrape, so that deleted
+objects leave no series behind. Durations are in seconds, sizes in bytes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from controller import __version__
+from controller.api.session import Cause
+from controller.api.situations import Situation
+from controller.errors import Failure
+
+OTHER: Final = "other"
+"""The value of a label for whatever is not in its list: seeing it means that a list here is too short."""
+
+
+class ReconcileResult(StrEnum):
+    """How one visit of an object ended."""
+
+    SETTLED = "Settled"
+    """Nothing is left to do until something changes."""
+    WAITING = "Waiting"
+    """It comes again by itself."""
+    STALLED = "Stalled"
+    """Only a person, or a changed object, gets it further."""
+    FAILED = "Failed"
+    """An outside call failed, or a bug was caught; it comes again with back-off."""
+
+
+class LaunchResult(StrEnum):
+    """How one launch ended."""
+
+    LAUNCHED = "Launched"
+    """A session runs."""
+    FOUND = "Found"
+    """The answer was lost, and the session was found by its nonce."""
+    REFUSED = "Refused"
+    """The Sprites API refused; the next launch has a new nonce."""
+    UNCLEAR = "Unclear"
+    """It may or may not have run."""
+
+
+class KillVerdict(StrEnum):
+    """What a kill came to."""
+
+    SESSION_LIST = "SessionList"
+    """Proven: two later lists do not have it."""
+    SPRITE_COLD = "SpriteCold"
+    """Proven: the sprite's memory is gone."""
+    SPRITE_GONE = "SpriteGone"
+    """Proven: the sprite is gone."""
+    NEVER_STARTED = "NeverStarted"
+    """Proven: nothing of the launch ever lived."""
+    UNPROVEN = "Unproven"
+    """A round of attempts ended without proof; another follows."""
+
+
+ROUTES: Final = ("list_sprites", "get_sprite", "list_sessions", "kill_session", "run_command", "launch_session", OTHER)
+"""What is called at the Sprites API."""
+
+CAUSES: Final = (*Cause, OTHER)
+"""Why it is called."""
+
+OUTCOMES: Final = ("Success", "Cancelled", *Failure, OTHER)
+"""How a call to the outside ended."""
+
+VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete", OTHER)
+"""What is asked of the Kubernetes API."""
+
+RESOURCES: Final = (
+    "agentterminals",
+    "agentterminals/status",
+    "customresourcedefinitions",
+    "events",
+    "leases",
+    "secrets",
+    OTHER,
+)
+"""What it is asked about."""
+
+_QUICK: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Buckets for what takes milliseconds when all is well."""
+
+_PATIENT: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
+"""Buckets for what may take minutes without anything being wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One metric as docs/metrics.md tells it."""
+
+    name: str
+    kind: str
+    labels: tuple[tuple[str, tuple[str, ...]], ...]
+    meaning: str
+
+
+class _AtScrape(Collector):
+    """Objects by situation, asked for when somebody scrapes."""
+
+    def __init__(self) -> None:
+        self.count: Callable[[], Mapping[Situation, int]] = dict
+
+    def describe(self) -> Iterable[Metric]:
+        """Name the metric without counting, which is all that registration needs."""
+        return [self._build_family()]
+
+    def collect(self) -> Iterable[Metric]:
+        """Count now; a situation without objects is 0 rather than absent, so that alerts can compare."""
+        family = self._build_family()
+        counts = self.count()
+        for situation in Situation:
+            family.add_metric([situation], counts.get(situation, 0))
+        yield family
+
+    @staticmethod
+    def _build_family() -> GaugeMetricFamily:
+        return GaugeMetricFamily("agentterminal_objects", "Objects by situation.", labels=["situation"])
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """
+    Every metric of the operator, in a registry of its own.
+
+    Gauges may be given a function to be asked at the scrape: `metrics.queue_depth.set_function(...)`.
+    """
+
+    registry: CollectorRegistry
+    reconciles: Counter
+    reconcile_duration: Histogram
+    queue_depth: Gauge
+    queue_wait: Histogram
+    sprites_calls: Counter
+    sprites_call_duration: Histogram
+    sprites_wakes: Counter
+    kube_calls: Counter
+    kube_call_duration: Histogram
+    kills: Counter
+    kill_proof: Histogram
+    launches: Counter
+    adoptions: Counter
+    watch_age: Gauge
+    loop_lag: Gauge
+    resync_lost: Counter
+    events_dropped: Counter
+    _at_scrape: _AtScrape
+
+    def observe_objects(self, count: Callable[[], Mapping[Situation, int]]) -> None:
+        """Name the function that counts objects by situation at each scrape; it must be quick and must not raise."""
+        self._at_scrape.count = count
+
+    def count_reconcile(self, result: ReconcileResult, duration: timedelta) -> None:
+        """Count one visit of an object."""
+        self.reconciles.labels(result).inc()
+        self.reconcile_duration.observe(duration.total_seconds())
+
+    def count_sprites_call(self, route: str, cause: str, outcome: str, duration: timedelta) -> None:
+        """Count one exchange with the Sprites API."""
+        route = _admit(route, ROUTES)
+        self.sprites_calls.labels(route, _admit(cause, CAUSES), _admit(outcome, OUTCOMES)).inc()
+        self.sprites_call_duration.labels(route).observe(duration.total_seconds())
+
+    def count_wake(self, cause: str) -> None:
+        """Count one call that may wake a paused sprite, and so cost money."""
+        self.sprites_wakes.labels(_admit(cause, CAUSES)).inc()
+
+    def count_kube_call(self, verb: str, resource: str, outcome: str, duration: timedelta) -> None:
+        """Count one exchange with the Kubernetes API."""
+        verb = _admit(verb, VERBS)
+        self.kube_calls.labels(verb, _admit(resource, RESOURCES), _admit(outcome, OUTCOMES)).inc()
+        self.kube_call_duration.labels(verb).observe(duration.total_seconds())
+
+    def count_kill(self, verdict: KillVerdict, proof: timedelta | None = None) -> None:
+        """
+        Count what a kill came to.
+
+        Args:
+            verdict: How it ended.
+            proof: From the question to the proof, where there is one.
+        """
+        self.kills.labels(verdict).inc()
+        if proof is not None:
+            self.kill_proof.observe(proof.total_seconds())
+
+    def count_launch(self, result: LaunchResult) -> None:
+        """Count how one launch ended."""
+        self.launches.labels(result).inc()
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """
+        Render everything for a scrape.
+
+        Args:
+            accept: The request's `Accept` header; it chooses between the text and the OpenMetrics format.
+
+        Returns:
+            The body and its content type.
+        """
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+
+def build_metrics() -> Metrics:
+    """Build every metric at zero, in a fresh registry: two operators in one process do not mix."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    build = Gauge("agentterminal_build_info", "1, with the version that runs.", ["version"], registry=registry)
+    build.labels(__version__).set(1)
+    at_scrape = _AtScrape()
+    registry.register(at_scrape)
+
+    def counter(name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"agentterminal_{name}", meaning, labels, registry=registry)
+
+    def gauge(name: str, meaning: str) -> Gauge:
+        return Gauge(f"agentterminal_{name}", meaning, registry=registry)
+
+    def histogram(name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"agentterminal_{name}", meaning, labels, buckets=buckets, registry=registry)
+
+    metrics = Metrics(
+        registry=registry,
+        reconciles=counter("reconciles_total", "Visits of objects, by how they ended.", "result"),
+        reconcile_duration=histogram("reconcile_duration_seconds", "How long one visit of an object took.", _QUICK),
+        queue_depth=gauge("queue_depth", "Objects that wait for a visit and are due."),
+        queue_wait=histogram("queue_wait_seconds", "How long a due object waited for its visit.", _QUICK),
+        sprites_calls=counter(
+            "sprites_calls_total", "Calls to the Sprites API, by route, cause and outcome.", "route", "cause", "outcome"
+        ),
+        sprites_call_duration=histogram(
+            "sprites_call_duration_seconds", "How long a call to the Sprites API took.", _QUICK, "route"
+        ),
+        sprites_wakes=counter("sprites_wakes_total", "Calls that may have woken a paused sprite, by cause.", "cause"),
+        kube_calls=counter(
+            "kube_calls_total",
+            "Calls to the Kubernetes API, by verb, resource and outcome.",
+            "verb",
+            "resource",
+            "outcome",
+        ),
+        kube_call_duration=histogram(
+            "kube_call_duration_seconds", "How long a call to the Kubernetes API took.", _QUICK, "verb"
+        ),
+        kills=counter("kills_total", "Kills, by what they came to.", "verdict"),
+        kill_proof=histogram("kill_proof_seconds", "From the question to the proof that it is dead.", _PATIENT),
+        launches=counter("launches_total", "Launches, by how they ended.", "result"),
+        adoptions=counter("adoptions_total", "Sessions that were adopted."),
+        watch_age=gauge("watch_age_seconds", "By how much the watch is behind a fresh list; 0 when it is not."),
+        loop_lag=gauge("loop_lag_seconds", "By how much the event loop was late when it was last measured."),
+        resync_lost=counter("resync_lost_total", "Objects that a resync found and the watch had lost."),
+        events_dropped=counter("events_dropped_total", "Kubernetes Events that were not posted."),
+        _at_scrape=at_scrape,
+    )
+    _begin_at_zero(metrics)
+    return metrics
+
+
+def _begin_at_zero(metrics: Metrics) -> None:
+    """A counter that appears only with its first event hides that event from `increase()`."""
+    for result in ReconcileResult:
+        metrics.reconciles.labels(result)
+    for outcome in LaunchResult:
+        metrics.launches.labels(outcome)
+    for verdict in KillVerdict:
+        metrics.kills.labels(verdict)
+    for cause in Cause:
+        metrics.sprites_wakes.labels(cause)
+
+
+def _admit(value: str, allowed: tuple[str, ...]) -> str:
+    return value if value in allowed else OTHER
+
+
+DESCRIBED_LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "agentterminal_build_info": {"version": ("the version that runs",)},
+    "agentterminal_objects": {"situation": tuple(Situation)},
+    "agentterminal_reconciles_total": {"result": tuple(ReconcileResult)},
+    "agentterminal_sprites_calls_total": {"route": ROUTES, "cause": CAUSES, "outcome": OUTCOMES},
+    "agentterminal_sprites_call_duration_seconds": {"route": ROUTES},
+    "agentterminal_sprites_wakes_total": {"cause": CAUSES},
+    "agentterminal_kube_calls_total": {"verb": VERBS, "resource": RESOURCES, "outcome": OUTCOMES},
+    "agentterminal_kube_call_duration_seconds": {"verb": VERBS},
+    "agentterminal_kills_total": {"verdict": tuple(KillVerdict)},
+    "agentterminal_launches_total": {"result": tuple(LaunchResult)},
+}
+"""Every label and its closed list of values."""
+
+
+def render_metrics_page() -> str:
+    """Render docs/metrics.md."""
+    lines = [
+        "# Metrics",
+        "",
+        "Generated by `make crds` from `controller/metrics.py`; edit that.",
+        "",
+        (
+            "Served at `/metrics`, as text or OpenMetrics. Every label has a closed list of values; no object's name "
+            "and no error text is a label. A value `other` means that a list is too short: please report it. The usual "
+            "`process_` metrics are there as well."
+        ),
+        "",
+        "| Metric | Type | Meaning |",
+        "| --- | --- | --- |",
+    ]
+    families = sorted(describe_metrics(build_metrics()), key=lambda family: family.name)
+    lines += [f"| `{family.name}{_render_labels(family)}` | {family.kind} | {family.meaning} |" for family in families]
+    lines += ["", "## Labels", ""]
+    for family in families:
+        for label, values in family.labels:
+            lines.append(f"- `{family.name}`, `{label}`: {', '.join(f'`{value}`' for value in values)}")
+    return "\n".join(lines) + "\n"
+
+
+def describe_metrics(metrics: Metrics) -> Iterable[Described]:
+    """Tell every metric of ours with its labels; the name is the one to query."""
+    for family in metrics.registry.collect():
+        if family.name.startswith("agentterminal_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            labels = tuple(DESCRIBED_LABELS.get(name, {}).items())
+            yield Described(name, family.type, labels, family.documentation)
+
+
+def _render_labels(family: Described) -> str:
+    return "{" + ", ".join(label for label, _ in family.labels) + "}" if family.labels else ""
