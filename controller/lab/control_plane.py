@@ -405,9 +405,9 @@ class ControlPlane:
         if wanted is None:
             directory = Path(tempfile.mkdtemp(prefix="agentterminal-control-plane-"))
         else:
-            directory = wanted.absolute()
+            directory = wanted.resolve()
             try:
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                directory.mkdir(mode=0o700, exist_ok=True)
                 if any(directory.iterdir()):
                     raise ControlPlaneFailed(
                         f"The folder {directory} has to be absent or empty: it is removed at the end."
@@ -480,9 +480,9 @@ class ControlPlane:
             audit = [
                 f"--audit-policy-file={files.audit_policy}",
                 f"--audit-log-path={files.audit_log}",
-                # The file is read while it grows: no batching, no rotation.
+                # The file is read while it grows: no batching, and a rotation (MB) that never comes.
                 "--audit-log-mode=blocking",
-                "--audit-log-maxsize=0",
+                "--audit-log-maxsize=100000",
             ]
         return [
             str(self._binaries.kube_apiserver),

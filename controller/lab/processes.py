@@ -17,16 +17,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, Any, Final, Self
 
 TETHER: Final = Path(__file__).with_name("tether.py")
 JANITOR: Final = Path(__file__).with_name("janitor.py")
 
 STOP_PATIENCE: Final = timedelta(seconds=5)
 """How long a child may take to end by itself. A real control plane needs less than one second when idle."""
+
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a supervisor's wish, a terminal that was closed."""
 
 Stream = int | IO[bytes] | None
 
@@ -114,6 +117,35 @@ def signal_group(process: asyncio.subprocess.Process, number: signal.Signals) ->
 def _kill_group(group: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
+
+
+async def run_until_signalled(work: Coroutine[Any, Any, None]) -> signal.Signals | None:
+    """
+    Do the work in the foreground until it ends or somebody asks us to: it is cancelled then, and cleans up.
+
+    Further signals change nothing, so that an impatient second Ctrl-C does not cut the cleaning short; it is bounded.
+
+    Returns:
+        The signal that ended it; None where it ended by itself.
+    """
+    loop = asyncio.get_running_loop()
+    received: list[signal.Signals] = []
+
+    def stop(number: signal.Signals) -> None:
+        received.append(number)
+        if len(received) == 1:
+            task.cancel()
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(work)
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, stop, number)
+        try:
+            await asyncio.wait([task])
+        finally:
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+    return received[0] if received else None
 
 
 class Janitor:
