@@ -1,0 +1,553 @@
+"""
+The client of the Kubernetes API: what the operator reads and writes there, and nothing else.
+
+Problem: a write that leaves after the Lease was lost, a write that is sent twice because a connection broke, an answer
+that never came. Promise: each write demands its tenure at the moment it is handed to a connection, however long it
+waited for one; a write is handed over once; every call has an end; a call that failed says what happened and whether it
+may have happened. Few connections, no rate cap. Source: design.md 4.2, gateway.md 3 rule 5;
+docs/decisions/2026-11-30-kubernetes-http-client.md.
+
+The elector builds a client of its own: a renewal must not wait behind sixteen other calls.
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+from aiohttp.client_reqrep import ClientResponse
+from aiohttp.connector import Connection
+from yarl import URL
+
+from controller import __version__
+from controller.clock import Clock
+from controller.kube.calls import (
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    METADATA_LIST,
+    READS,
+    Call,
+    KubeCallReport,
+    OnCall,
+    Outcome,
+    Resource,
+    Succeeded,
+    Unsettled,
+    Verb,
+)
+from controller.kube.credentials import Credentials, Login
+from controller.kube.errors import (
+    Gone,
+    KubeError,
+    Malformed,
+    TimedOut,
+    Unauthorized,
+    Unreachable,
+    build_error,
+    classify_status,
+)
+from controller.kube.patches import JsonPatch
+from controller.kube.settings import KubeSettings
+from controller.tenure import Tenure
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Passage:
+    """One request on its way to the wire. It tells afterwards whether it was handed to a connection."""
+
+    tenure: Tenure | None
+    is_write: bool
+    handed_over: bool = False
+
+
+class _HandedOverOnce(Exception):
+    """A write that was handed to a connection before is not handed to another."""
+
+
+_PASSAGE: Final[ContextVar[_Passage]] = ContextVar("passage")
+
+
+class _GuardedRequest(aiohttp.ClientRequest):
+    """
+    A request that asks for permission when it has its connection, directly before its first byte.
+
+    Without it a write could wait for a connection for as long as a call may take, and leave after the tenure had ended
+    (test_a_write_that_waited_for_its_connection_does_not_leave_after_the_tenure_ended); and aiohttp repeats a PUT or
+    DELETE by itself whenever its connection breaks (test_no_write_is_sent_twice).
+    """
+
+    async def send(self, conn: Connection) -> ClientResponse:
+        passage = _PASSAGE.get()
+        if passage.is_write and passage.handed_over:
+            raise _HandedOverOnce
+        if passage.tenure is not None:
+            passage.tenure.demand()
+        passage.handed_over = True
+        return await super().send(conn)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """
+    One page of a list.
+
+    Args:
+        items: The objects, or their metadata.
+        namespace: The namespace that is listed; None is all of them.
+        begins: The first page of a pass over that namespace: what earlier pages of it said is void, since the list had
+            to begin again.
+        resource_version: The version as of which the pass is true.
+    """
+
+    items: tuple[JsonObject, ...]
+    namespace: str | None
+    begins: bool
+    resource_version: str
+
+
+class KubeClient:
+    """
+    Calls to one API server. For one event loop; closing it twice is fine.
+
+    Args:
+        credentials: Who we are, renewed as it goes.
+        settings: Times and limits.
+        clock: For durations.
+        on_call: Told of each call that is over; it must not block.
+    """
+
+    def __init__(self, credentials: Credentials, settings: KubeSettings, clock: Clock, on_call: OnCall) -> None:
+        self._credentials = credentials
+        self._settings = settings
+        self._clock = clock
+        self._on_call = on_call
+        self._turns = asyncio.Semaphore(settings.in_flight)
+        self._session: aiohttp.ClientSession | None = None
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection. Calls in flight fail."""
+        self._is_closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    # --- AgentTerminals ----------------------------------------------------------------------------------------------
+
+    async def get(self, namespace: str, name: str) -> JsonObject:
+        """Read one AgentTerminal, consistently: what any write before this call left is seen."""
+        return await self.read(Call(verb=Verb.GET, resource=Resource.TERMINALS, namespace=namespace, name=name))
+
+    async def patch_status(self, namespace: str, name: str, patch: Mapping[str, Any], *, tenure: Tenure) -> JsonObject:
+        """
+        Write a status by merge patch.
+
+        Args:
+            namespace: Where.
+            name: Which one.
+            patch: The whole body. Put `metadata.resourceVersion` of the object whose uid you checked into it, else the
+                write lands on whatever has that name by then.
+            tenure: What permits it.
+
+        Raises:
+            Conflict: The object changed meanwhile, or is another one.
+        """
+        return await self.write(
+            Call(
+                verb=Verb.PATCH,
+                resource=Resource.TERMINAL_STATUS,
+                namespace=namespace,
+                name=name,
+                query={"fieldManager": self._settings.field_manager},
+                body=orjson.dumps(patch),
+                content_type=MERGE_PATCH,
+            ),
+            tenure=tenure,
+        )
+
+    async def patch_json(
+        self, namespace: str, name: str, operations: JsonPatch, *, subresource: str | None = None, tenure: Tenure
+    ) -> JsonObject:
+        """
+        Change an AgentTerminal by JSON patch, with whatever tests it carries.
+
+        Args:
+            namespace: Where.
+            name: Which one.
+            operations: In order.
+            subresource: None, or `status`.
+            tenure: What permits it.
+
+        Raises:
+            Invalid: With `spoke` false where a test failed: read again.
+        """
+        resource = Resource.TERMINALS if subresource is None else Resource(f"{Resource.TERMINALS}/{subresource}")
+        return await self.write(
+            Call(
+                verb=Verb.PATCH,
+                resource=resource,
+                namespace=namespace,
+                name=name,
+                query={"fieldManager": self._settings.field_manager},
+                body=orjson.dumps(operations),
+                content_type=JSON_PATCH,
+            ),
+            tenure=tenure,
+        )
+
+    async def list_pages(
+        self,
+        *,
+        limit: int | None = None,
+        metadata_only: bool,
+        namespaces: Sequence[str] | None = None,
+        field_selector: str | None = None,
+    ) -> AsyncIterator[Page]:
+        """
+        List AgentTerminals page by page, consistently.
+
+        A version that expires between two pages begins the pass over that namespace again; `Page.begins` tells.
+
+        Args:
+            limit: Objects in a page; None is the settings'.
+            metadata_only: Leave spec and status out.
+            namespaces: One after the other; None is all at once.
+            field_selector: Such as `.status.socket.incarnation=x`.
+
+        Raises:
+            Gone: The version expired in every one of the permitted passes.
+        """
+        for namespace in [None] if namespaces is None else namespaces:
+            async for page in self._list_namespace(namespace, limit, field_selector, metadata_only=metadata_only):
+                yield page
+
+    async def _list_namespace(
+        self, namespace: str | None, limit: int | None, field_selector: str | None, *, metadata_only: bool
+    ) -> AsyncIterator[Page]:
+        query = {"limit": str(limit or self._settings.page_objects)}
+        if field_selector is not None:
+            query["fieldSelector"] = field_selector
+        expired = 0
+        token = ""
+        while True:
+            call = Call(
+                verb=Verb.LIST,
+                resource=Resource.TERMINALS,
+                namespace=namespace,
+                query=query | ({"continue": token} if token else {}),
+                accept=METADATA_LIST if metadata_only else JSON,
+            )
+            try:
+                answer = await self.read(call)
+            except Gone:
+                expired += 1
+                if not token or expired >= self._settings.list_passes:
+                    raise
+                token = ""
+                continue
+            page, following = _read_page(answer, namespace, begins=not token)
+            yield page
+            if not following:
+                return
+            token = following
+
+    # --- Everything else ---------------------------------------------------------------------------------------------
+
+    async def get_secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        """Read a Secret's data, decoded."""
+        secret = await self.read(Call(verb=Verb.GET, resource=Resource.SECRETS, namespace=namespace, name=name))
+        try:
+            return {key: base64.b64decode(value, validate=True) for key, value in (secret.get("data") or {}).items()}
+        except (binascii.Error, TypeError, ValueError, AttributeError):
+            raise Malformed(f"The data of Secret {namespace}/{name} is not base64.") from None
+
+    async def get_crd(self, name: str) -> JsonObject:
+        """Read a CustomResourceDefinition, to see which fields it has."""
+        return await self.read(Call(verb=Verb.GET, resource=Resource.CRDS, name=name))
+
+    async def create_event(self, namespace: str, event: Mapping[str, Any], *, tenure: Tenure) -> JsonObject:
+        """Create an Event of events.k8s.io/v1."""
+        return await self.write(
+            Call(verb=Verb.CREATE, resource=Resource.EVENTS, namespace=namespace, body=orjson.dumps(event)),
+            tenure=tenure,
+        )
+
+    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any], *, tenure: Tenure) -> JsonObject:
+        """Change an Event by merge patch: of an Event only `series` may change."""
+        return await self.write(
+            Call(
+                verb=Verb.PATCH,
+                resource=Resource.EVENTS,
+                namespace=namespace,
+                name=name,
+                body=orjson.dumps(patch),
+                content_type=MERGE_PATCH,
+            ),
+            tenure=tenure,
+        )
+
+    # --- Leases ------------------------------------------------------------------------------------------------------
+    # They take no tenure: a tenure is what they make. Each has its own time-out, since a Lease outlives no slow call.
+
+    async def get_lease(self, namespace: str, name: str, *, timeout: timedelta) -> JsonObject:
+        """Read a Lease, consistently."""
+        return await self.read(
+            Call(verb=Verb.GET, resource=Resource.LEASES, namespace=namespace, name=name, timeout=timeout)
+        )
+
+    async def create_lease(self, lease: Mapping[str, Any], *, timeout: timedelta) -> JsonObject:
+        """
+        Create a Lease.
+
+        Raises:
+            Conflict: There is one of that name.
+        """
+        return await self._call(
+            Call(
+                verb=Verb.CREATE,
+                resource=Resource.LEASES,
+                namespace=lease["metadata"]["namespace"],
+                body=orjson.dumps(lease),
+                timeout=timeout,
+            ),
+            tenure=None,
+        )
+
+    async def put_lease(self, lease: Mapping[str, Any], *, timeout: timedelta) -> JsonObject:
+        """
+        Renew, take or break a Lease that was read before.
+
+        Args:
+            lease: The whole Lease. It must carry uid and resourceVersion: a PUT without uid makes a removed Lease anew
+                (Verified on kube-apiserver 1.37.2; tests/cluster/test_kube_client.py pins it).
+            timeout: The whole of it.
+
+        Raises:
+            ValueError: When uid or resourceVersion is missing.
+            Conflict: Somebody else was faster, or the Lease is another one.
+        """
+        metadata = lease["metadata"]
+        if not metadata.get("uid") or not metadata.get("resourceVersion"):
+            raise ValueError("A Lease is put with its uid and resourceVersion, or not at all.")
+        return await self._call(
+            Call(
+                verb=Verb.UPDATE,
+                resource=Resource.LEASES,
+                namespace=metadata["namespace"],
+                name=metadata["name"],
+                body=orjson.dumps(lease),
+                timeout=timeout,
+            ),
+            tenure=None,
+        )
+
+    async def delete_lease(
+        self, namespace: str, name: str, *, uid: str, resource_version: str, timeout: timedelta
+    ) -> None:
+        """
+        Delete exactly the Lease that was read.
+
+        Raises:
+            Conflict: It changed meanwhile, or is another one.
+        """
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid, "resourceVersion": resource_version},
+        }
+        await self._call(
+            Call(
+                verb=Verb.DELETE,
+                resource=Resource.LEASES,
+                namespace=namespace,
+                name=name,
+                body=orjson.dumps(options),
+                timeout=timeout,
+            ),
+            tenure=None,
+        )
+
+    # --- Underneath --------------------------------------------------------------------------------------------------
+
+    async def read(self, call: Call) -> JsonObject:
+        """
+        Make a call that changes nothing. A connection that broke is replaced once.
+
+        Raises:
+            KubeError: What happened.
+            ValueError: When the call would change something.
+        """
+        if call.verb not in READS:
+            raise ValueError(f"{call} is a write and needs a tenure.")
+        return await self._call(call, tenure=None)
+
+    async def write(self, call: Call, *, tenure: Tenure) -> JsonObject:
+        """
+        Make a call that changes something. It is sent at most once, and not at all when the tenure has ended.
+
+        Raises:
+            KubeError: What happened; `may_have_happened` tells whether the write may have been done all the same.
+            TenureEnded: It was not sent.
+        """
+        return await self._call(call, tenure=tenure)
+
+    async def _call(self, call: Call, *, tenure: Tenure | None) -> JsonObject:
+        async with self._turns:
+            outcome: Outcome = Unsettled.WITHHELD
+            started = self._clock.monotonic()
+            try:
+                answer = await self._ask(call, tenure)
+            except KubeError as error:
+                outcome = error.failure
+                raise
+            except asyncio.CancelledError:
+                outcome = Unsettled.CANCELLED
+                raise
+            else:
+                outcome = Succeeded.OK
+                return answer
+            finally:
+                self._on_call(KubeCallReport(call.verb, call.resource, outcome, self._clock.monotonic() - started))
+
+    async def _ask(self, call: Call, tenure: Tenure | None) -> JsonObject:
+        """Send it, and once more if a 401 can be answered with newer credentials: what was refused did not happen."""
+        if tenure is not None:
+            tenure.demand()
+        login = await self._credentials.current()
+        try:
+            return await self._send(call, tenure, login)
+        except Unauthorized:
+            newer = await self._credentials.renew(login)
+            if newer is None:
+                raise
+        return await self._send(call, tenure, newer)
+
+    async def _send(self, call: Call, tenure: Tenure | None, login: Login) -> JsonObject:
+        is_write = call.verb not in READS
+        passage = _Passage(tenure, is_write)
+        entered = _PASSAGE.set(passage)
+        try:
+            async with self._open_session().request(
+                call.method,
+                URL(login.facts.server + call.path, encoded=True),
+                data=call.body,
+                headers=_build_headers(call, login),
+                ssl=login.ssl_context if login.ssl_context is not None else True,
+                server_hostname=login.facts.tls_server_name if login.ssl_context is not None else None,
+                proxy=login.facts.proxy_url,
+                timeout=self._build_timeout(call),
+                allow_redirects=False,
+            ) as answer:
+                body = await answer.read()
+                status, retry_after = answer.status, answer.headers.get("Retry-After")
+        except TimeoutError:
+            raise TimedOut(
+                f"The Kubernetes API did not answer in time to {call}.",
+                may_have_happened=is_write and passage.handed_over,
+            ) from None
+        except (aiohttp.ClientError, OSError, _HandedOverOnce) as error:
+            raise Unreachable(
+                f"No answer from the Kubernetes API at {_describe_place(login)} to {call}: {_describe(error)}.",
+                may_have_happened=is_write and passage.handed_over,
+            ) from None
+        finally:
+            _PASSAGE.reset(entered)
+        if classify_status(status) is not None:
+            raise build_error(status, body, request=str(call), retry_after=retry_after, is_write=is_write)
+        return _read_object(body, call, is_write=is_write)
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        """Make the session inside the running loop, at the first call."""
+        if self._is_closed:
+            raise RuntimeError("The client of the Kubernetes API is closed.")
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self._settings.connections,
+                    keepalive_timeout=self._settings.idle_timeout.total_seconds(),
+                ),
+                headers={"User-Agent": f"agentterminal-operator/{__version__}"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                request_class=_GuardedRequest,
+                trust_env=False,
+            )
+        return self._session
+
+    def _build_timeout(self, call: Call) -> aiohttp.ClientTimeout:
+        whole = (call.timeout or self._settings.request_timeout).total_seconds()
+        return aiohttp.ClientTimeout(
+            total=whole, sock_connect=min(whole, self._settings.connect_timeout.total_seconds())
+        )
+
+
+def _build_headers(call: Call, login: Login) -> dict[str, str]:
+    headers = {"Accept": call.accept}
+    if call.body is not None:
+        headers["Content-Type"] = call.content_type
+    if login.authorization is not None:
+        headers["Authorization"] = login.authorization
+    return headers
+
+
+def _read_object(body: bytes, call: Call, *, is_write: bool) -> JsonObject:
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise Malformed(
+            f"The Kubernetes API answered with something that is no object to {call}.", may_have_happened=is_write
+        )
+    return answer
+
+
+def _read_page(answer: JsonObject, namespace: str | None, *, begins: bool) -> tuple[Page, str]:
+    """Part a list's answer into its page and the token of the next one (empty at the end)."""
+    items = answer.get("items")
+    metadata = answer.get("metadata")
+    if items is None:
+        items = []
+    if not isinstance(items, list) or not isinstance(metadata, dict):
+        raise Malformed("The Kubernetes API answered with something that is no list.")
+    page = Page(tuple(items), namespace, begins, str(metadata.get("resourceVersion", "")))
+    return page, metadata.get("continue") or ""
+
+
+def _describe_place(login: Login) -> str:
+    parts = urlsplit(login.facts.server)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def _describe(error: Exception) -> str:
+    """Say what broke, in words that cannot carry a header or a body."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return f"its certificate is not accepted ({error.certificate_error})"
+        case aiohttp.ClientProxyConnectionError():
+            return "its proxy cannot be reached"
+        case aiohttp.ClientHttpProxyError():
+            return f"its proxy answered {error.status}"
+        case aiohttp.ClientConnectorError():
+            return error.os_error.strerror or type(error.os_error).__name__
+        case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError() | _HandedOverOnce():
+            return "the connection was cut"
+        case aiohttp.ClientOSError():
+            return error.strerror or "the connection was cut"
+        case _:
+            return type(error).__name__
