@@ -8,7 +8,7 @@ its sentence where a rule of ours speaks.
 Observed: kube-apiserver 1.37.2 (2026-09), all of it held by `tests/cluster/test_kind_on_the_api_server.py`:
 
 - before judging, unknown fields and nulls are dropped and defaults are filled in;
-- after a fault of type, enum, requirement, maxLength or maxItems no rule is run; after any other the rules run;
+- after a fault of type, format, enum, requirement, maxLength or maxItems no rule is run; after any other the rules run;
 - what is unchanged keeps its right: its faults are not told again, but for rules that compare with the old value.
 """
 
@@ -16,13 +16,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from controller.api.instants import is_date_time
 from controller.api.model import NO_TIME
-from controller.api.rules import ABSENT, RULES, Rule
+from controller.api.rules import ABSENT, RULES, Rule, UnreadableByRule
 from controller.api.schema import Schema, render_schema
 from controller.api.spec import TerminalSpec
 
@@ -90,8 +91,6 @@ def complete(value: Any, node: Schema) -> Any:
         return fields
     if "items" in node and isinstance(value, list):
         return [complete(entry, node["items"]) for entry in value]
-    if node.get("type") == "integer" and isinstance(value, float) and value.is_integer():
-        return int(value)
     return value
 
 
@@ -101,7 +100,8 @@ def _find_faults(new: Any, old: Any) -> Iterator[_Finding]:
         TerminalSpec.model_validate(new)
     except ValidationError as error:
         for detail in error.errors(include_input=False, include_url=False, include_context=False):
-            yield _render_finding(detail)
+            if detail["type"] != NO_TIME:  # The format, below, is what the API server asks of a time.
+                yield _render_finding(detail)
     yield from _find_limits(new, _schema())
     if not list(_find_duplicates(old)):
         yield from _find_duplicates(new)
@@ -113,7 +113,7 @@ def _render_finding(detail: ErrorDetails) -> _Finding:
     return _Finding(
         fault=Fault(render_path("spec", path), detail["msg"]),
         owner=path[:-1] if detail["type"] == "missing" else path,
-        is_blocking=detail["type"] != NO_TIME,
+        is_blocking=True,
     )
 
 
@@ -133,7 +133,7 @@ def _find_limits(value: Any, node: Schema, path: Path = ()) -> Iterator[_Finding
 def _judge_limits(value: Any, node: Schema) -> Iterator[tuple[str, bool]]:
     """Find the limits of one node that a value breaks: the sentence, and whether no rule is run after it."""
     match node.get("type"), value:
-        case "integer", int() if not isinstance(value, bool):
+        case "integer", int() | float() if not isinstance(value, bool):
             if value < node.get("minimum", value):
                 yield f"must be at least {node['minimum']}", False
             if value > node.get("maximum", value):
@@ -143,6 +143,8 @@ def _judge_limits(value: Any, node: Schema) -> Iterator[tuple[str, bool]]:
                 yield f"must have at least {node['minLength']} characters", False
             if len(value) > node.get("maxLength", len(value)):
                 yield f"must have at most {node['maxLength']} characters", True
+            if node.get("format") == "date-time" and not is_date_time(value):
+                yield "must be a time that exists, in RFC 3339, like 2026-01-31T08:00:00Z", True
             if "pattern" in node and not re.search(node["pattern"], value, re.ASCII):
                 yield f"must match {node['pattern']}", False
         case "array", list():
@@ -211,6 +213,11 @@ def _judge_rule(rule: Rule, new: Any, old: Any) -> Iterator[Fault]:
             continue
         if not compares and _is_unchanged(path, new, old):
             continue
-        if not rule.is_kept(part, before):
+        try:
+            is_kept = rule.is_kept(part, before)
+        except UnreadableByRule:
+            yield Fault(render_path("spec", path), f"a value in it cannot be read, to judge this rule: {rule.message}")
+            continue
+        if not is_kept:
             reported = (*path, rule.reported_on) if rule.reported_on else path
             yield Fault(render_path("spec", reported), rule.message)

@@ -13,17 +13,8 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-TIME_PATTERN: Final = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$"
-"""
-RFC 3339 with capital T and Z, or an offset.
-
-Observed: kube-apiserver 1.37.2 (2026-09): the format `date-time` alone admits values that no CEL rule can read, so
-that every later write of the object fails, the finalizer's removal included.
-"""
-
-
 NO_TIME: Final = "no_time"
-"""What pydantic calls a text that names no moment. The API server goes on after it, unlike after another type."""
+"""What pydantic calls a text that names no moment, unlike a value of another type."""
 
 
 class Model(BaseModel):
@@ -55,7 +46,10 @@ def read_moment(value: Any) -> Any:
         raise PydanticCustomError("string_type", "must be a string with a time in RFC 3339")
     if value.tzinfo is None:
         raise PydanticCustomError(NO_TIME, "must be a time in RFC 3339 with Z or an offset")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise PydanticCustomError(NO_TIME, "must be a time in the years 1 to 9999, in UTC") from None
 
 
 def read_second(value: Any) -> Any:

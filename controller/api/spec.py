@@ -8,7 +8,8 @@ than one field, or a change, stands in `controller.api.rules`.
 from enum import StrEnum
 from typing import Annotated
 
-from controller.api.model import TIME_PATTERN, Flag, Model, Moment, Text, Whole, about, limit
+from controller.api.instants import TIME_PATTERN
+from controller.api.model import Flag, Model, Moment, Text, Whole, about, limit
 
 
 class IdlePolicy(StrEnum):
@@ -143,8 +144,8 @@ class HoldSpec(Model):
     refresh_seconds: Annotated[
         Whole | None,
         about(
-            description="How many seconds apart the hold is refreshed; at most half of the expiry. Absent, or more than "
-            "half of the expiry that is in effect: the smaller of 60 seconds and one fifth of the expiry.",
+            description="How many seconds apart the hold is refreshed; at most half of the expiry. Absent, or more "
+            "than half of the expiry that is in effect: the smaller of 60 seconds and one fifth of the expiry.",
             minimum=5,
             maximum=1_800,
         ),
