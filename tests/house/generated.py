@@ -1,0 +1,51 @@
+"""
+The files that are rendered from the code: `python -m tests.house.generated` writes them, `--check` only compares.
+
+A generated file that is edited by hand, or forgotten after a change, is found by `make check` and by a test.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from controller.api.crd import render_crd_text
+from controller.api.names import CRD_NAME
+from controller.metrics import render_metrics_page
+from controller.settings import render_settings_page
+from tests.house.cases import ROOT, render_behaviour_page
+
+GENERATED: Final[Mapping[str, Callable[[], str]]] = {
+    f"crds/{CRD_NAME}.yaml": render_crd_text,
+    f"charts/agentterminal-operator/crds/{CRD_NAME}.yaml": render_crd_text,
+    "docs/behaviour.md": render_behaviour_page,
+    "docs/metrics.md": render_metrics_page,
+    "docs/settings.md": render_settings_page,
+}
+
+
+def find_stale(root: Path = ROOT) -> Mapping[str, str]:
+    """Give the files that are not what the code renders, with what they should be."""
+    stale = {}
+    for name, render in GENERATED.items():
+        path, text = root / name, render()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale[name] = text
+    return stale
+
+
+def main(arguments: list[str]) -> int:
+    """Write what is stale, or only name it."""
+    stale = find_stale()
+    for name, text in stale.items():
+        if arguments == ["--check"]:
+            print(f"{name} is not what the code renders; run `make crds`.", file=sys.stderr)  # noqa: T201 - a script
+        else:
+            (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
+            (ROOT / name).write_text(text, encoding="utf-8")
+            print(f"Wrote {name}.")  # noqa: T201 - a script
+    return 1 if stale and arguments == ["--check"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
