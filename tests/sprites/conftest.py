@@ -1,0 +1,65 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controller.clock import SystemClock
+from controller.sprites.client import SpritesClient
+from controller.sprites.reports import CallReport
+from controller.sprites.settings import SpritesSettings
+from controller.sprites.token import Token
+from tests.sprites.server import Counterpart, serve
+
+SECRET = "acme/42/0123456789abcdef0123456789abcdef/" + "fedcba9876543210" * 4
+
+QUICK = SpritesSettings(
+    base_url="http://127.0.0.1:1",
+    read_limit=timedelta(milliseconds=300),
+    kill_limit=timedelta(milliseconds=300),
+    upgrade_limit=timedelta(milliseconds=300),
+    announce_limit=timedelta(milliseconds=300),
+)
+"""Short limits for a loopback server; those tests that need a long one say so."""
+
+MakeClient = Callable[..., SpritesClient]
+
+
+@pytest.fixture
+def token() -> Token:
+    return Token.read(SECRET)
+
+
+@pytest.fixture
+def reports() -> list[CallReport]:
+    return []
+
+
+@pytest.fixture
+async def counterpart() -> AsyncIterator[Counterpart]:
+    async with serve() as running:
+        yield running
+
+
+@pytest.fixture
+async def make_client(reports: list[CallReport]) -> AsyncIterator[MakeClient]:
+    """Make clients of an address, with `QUICK` settings but for what is given by name; they are closed at the end."""
+    async with AsyncExitStack() as stack:
+
+        def make(url: str, **changes: Any) -> SpritesClient:
+            settings = replace(QUICK, base_url=url, **changes)
+            client = SpritesClient(settings, SystemClock(), reports.append)
+            stack.push_async_callback(client.aclose)
+            return client
+
+        yield make
+    # Connections that were cut are collected on the next turns of the loop.
+    await asyncio.sleep(0)
+
+
+@pytest.fixture
+def client(counterpart: Counterpart, make_client: MakeClient) -> SpritesClient:
+    return make_client(counterpart.url)
