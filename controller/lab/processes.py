@@ -98,13 +98,13 @@ async def stop_child(
     signal_group(process, signal.SIGCONT)
     try:
         async with asyncio.timeout(patience.total_seconds()):
-            await process.wait()
+            await _wait_exit(process)
     except TimeoutError:
         pass
     finally:
         # Also for a cancelled stop, and for members of the group whose leader has ended.
         _kill_group(process.pid)
-    return await process.wait()
+    return await _wait_exit(process)
 
 
 def signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
@@ -112,6 +112,17 @@ def signal_group(process: asyncio.subprocess.Process, number: signal.Signals) ->
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+
+
+async def _wait_exit(process: asyncio.subprocess.Process) -> int:
+    """
+    Wait for the end of the process itself.
+
+    asyncio's own `wait` also waits until nobody holds the pipes any more, and a grandchild may hold them for ever.
+    """
+    while process.returncode is None:  # noqa: ASYNC110 - asyncio has no event for it
+        await asyncio.sleep(0.01)
+    return process.returncode
 
 
 def _kill_group(group: int) -> None:
@@ -172,6 +183,11 @@ class Janitor:
     async def __aexit__(self, *_: object) -> None:
         """Clean up now."""
         await self.close()
+
+    @property
+    def process_id(self) -> int:
+        """Name its process."""
+        return self._process.pid
 
     def remove(self, folder: Path) -> None:
         """Remove this folder, with all that is in it, at our end."""

@@ -37,9 +37,25 @@ def main(death_signal: int, parent: int, command: list[str]) -> None:
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)
     try:
-        os.execvp(command[0], command)  # noqa: S606 - to be that command is the purpose
+        execute(command)
     except OSError as error:
         print(f"{command[0]} cannot be executed: {error.strerror}.", file=sys.stderr)  # noqa: T201 - a script
+
+
+def execute(command: list[str]) -> None:
+    """
+    Become the command, with the environment that we were given.
+
+    In a bare C locale Python adds LC_CTYPE to its own (PEP 538) before this script can say no; the kernel remembers
+    what there was before.
+    """
+    try:
+        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - pathlib costs as much time as all the rest
+            lines = os.fsdecode(file.read()).split("\0")
+    except OSError:
+        os.execvp(command[0], command)  # noqa: S606 - to be that command is the purpose
+    given = dict(line.split("=", 1) for line in lines if "=" in line)
+    os.execvpe(command[0], command, given)  # noqa: S606 - as above
 
 
 if __name__ == "__main__":
