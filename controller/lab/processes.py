@@ -28,6 +28,9 @@ JANITOR: Final = Path(__file__).with_name("janitor.py")
 STOP_PATIENCE: Final = timedelta(seconds=5)
 """How long a child may take to end by itself. A real control plane needs less than one second when idle."""
 
+PIPES_PATIENCE: Final = timedelta(seconds=1)
+"""For the pipes of a child that has ended."""
+
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a supervisor's wish, a terminal that was closed."""
 
@@ -104,7 +107,12 @@ async def stop_child(
     finally:
         # Also for a cancelled stop, and for members of the group whose leader has ended.
         _kill_group(process.pid)
-    return await _wait_exit(process)
+    code = await _wait_exit(process)
+    with contextlib.suppress(TimeoutError):
+        # The pipes of the dead end now; only somebody who left the group can still hold one.
+        async with asyncio.timeout(PIPES_PATIENCE.total_seconds()):
+            await process.wait()
+    return code
 
 
 def signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
