@@ -50,13 +50,13 @@ class ResyncSettings:
     """A newer object on the server counts as lag only after this: the watch is usually a few milliseconds behind."""
 
     retry: timedelta = timedelta(seconds=10)
-    """After a list that failed, the next one comes this soon; the lag goes on growing meanwhile."""
+    """After a list that failed, the next one comes this soon, or after `interval` if that is shorter."""
 
     def __post_init__(self) -> None:
         _refuse(
             ("interval", "must be longer than zero", self.interval <= _NO_TIME),
             ("grace", "must not be negative", self.grace < _NO_TIME),
-            ("retry", "must be longer than zero and at most interval", not _NO_TIME < self.retry <= self.interval),
+            ("retry", "must be longer than zero", self.retry <= _NO_TIME),
         )
 
 
