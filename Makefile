@@ -57,11 +57,13 @@ lab: packages venv ## Keep the demo's world running in the foreground.
 bench: packages venv ## Measure the operator, and write build/bench.json.
 	$(BIN)/agentterminal bench
 
-lock: venv ## Pin the dependencies of pyproject.toml again.
+lock: venv ## Pin the dependencies again, by hash: requirements/.
 	build/bootstrap/bin/uv pip compile -q --generate-hashes --python-version 3.11 --no-header --no-annotate \
 		-o requirements/runtime.txt pyproject.toml
 	build/bootstrap/bin/uv pip compile -q --generate-hashes --python-version 3.11 --no-header --no-annotate \
 		--extra lab --group dev -o requirements/dev.txt pyproject.toml
+	echo hatchling | build/bootstrap/bin/uv pip compile -q --generate-hashes --python-version 3.11 --no-header \
+		--no-annotate -c requirements/dev.txt -o requirements/build.txt -
 
 packages:
 	@.ci/packages $(PARTS)

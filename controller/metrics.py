@@ -75,8 +75,11 @@ ROUTES: Final = ("list_sprites", "get_sprite", "list_sessions", "kill_session", 
 CAUSES: Final = (*Cause, OTHER)
 """Why it is called."""
 
-OUTCOMES: Final = ("Success", "Cancelled", *Failure, OTHER)
-"""How a call to the outside ended."""
+SPRITES_OUTCOMES: Final = ("Success", "Cancelled", *Failure, OTHER)
+"""How a call to the Sprites API ended; `Cancelled` is our own doing."""
+
+KUBE_OUTCOMES: Final = ("Ok", "Cancelled", "Withheld", *Failure, OTHER)
+"""How a call to the Kubernetes API ended; `Withheld` was never sent."""
 
 VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete", OTHER)
 """What is asked of the Kubernetes API."""
@@ -172,7 +175,7 @@ class Metrics:
     def count_sprites_call(self, route: str, cause: str, outcome: str, duration: timedelta) -> None:
         """Count one exchange with the Sprites API."""
         route = _admit(route, ROUTES)
-        self.sprites_calls.labels(route, _admit(cause, CAUSES), _admit(outcome, OUTCOMES)).inc()
+        self.sprites_calls.labels(route, _admit(cause, CAUSES), _admit(outcome, SPRITES_OUTCOMES)).inc()
         self.sprites_call_duration.labels(route).observe(duration.total_seconds())
 
     def count_wake(self, cause: str) -> None:
@@ -182,7 +185,7 @@ class Metrics:
     def count_kube_call(self, verb: str, resource: str, outcome: str, duration: timedelta) -> None:
         """Count one exchange with the Kubernetes API."""
         verb = _admit(verb, VERBS)
-        self.kube_calls.labels(verb, _admit(resource, RESOURCES), _admit(outcome, OUTCOMES)).inc()
+        self.kube_calls.labels(verb, _admit(resource, RESOURCES), _admit(outcome, KUBE_OUTCOMES)).inc()
         self.kube_call_duration.labels(verb).observe(duration.total_seconds())
 
     def count_kill(self, verdict: KillVerdict, proof: timedelta | None = None) -> None:
@@ -290,10 +293,10 @@ DESCRIBED_LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "agentterminal_build_info": {"version": ("the version that runs",)},
     "agentterminal_objects": {"situation": tuple(Situation)},
     "agentterminal_reconciles_total": {"result": tuple(ReconcileResult)},
-    "agentterminal_sprites_calls_total": {"route": ROUTES, "cause": CAUSES, "outcome": OUTCOMES},
+    "agentterminal_sprites_calls_total": {"route": ROUTES, "cause": CAUSES, "outcome": SPRITES_OUTCOMES},
     "agentterminal_sprites_call_duration_seconds": {"route": ROUTES},
     "agentterminal_sprites_wakes_total": {"cause": CAUSES},
-    "agentterminal_kube_calls_total": {"verb": VERBS, "resource": RESOURCES, "outcome": OUTCOMES},
+    "agentterminal_kube_calls_total": {"verb": VERBS, "resource": RESOURCES, "outcome": KUBE_OUTCOMES},
     "agentterminal_kube_call_duration_seconds": {"verb": VERBS},
     "agentterminal_kills_total": {"verdict": tuple(KillVerdict)},
     "agentterminal_launches_total": {"result": tuple(LaunchResult)},

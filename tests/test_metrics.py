@@ -9,11 +9,15 @@ from prometheus_client.metrics import MetricWrapperBase
 from controller.api.session import Cause
 from controller.api.situations import Situation
 from controller.errors import Failure
+from controller.kube.calls import Resource, Succeeded, Unsettled, Verb
 from controller.metrics import (
     CAUSES,
     DESCRIBED_LABELS,
-    OUTCOMES,
+    KUBE_OUTCOMES,
+    RESOURCES,
     ROUTES,
+    SPRITES_OUTCOMES,
+    VERBS,
     KillVerdict,
     LaunchResult,
     Metrics,
@@ -44,11 +48,11 @@ def test_a_call_is_counted_by_route_cause_and_outcome() -> None:
     metrics = build_metrics()
 
     metrics.count_sprites_call(Route.KILL_SESSION, Cause.KILL, Failure.NOT_FOUND, timedelta(seconds=1))
-    metrics.count_kube_call("patch", "agentterminals/status", Settled.SUCCESS, timedelta(seconds=2))
+    metrics.count_kube_call(Verb.PATCH, Resource.TERMINAL_STATUS, Succeeded.OK, timedelta(seconds=2))
 
     assert sample(metrics, "sprites_calls_total", route="kill_session", cause="kill", outcome="NotFound") == 1
     assert sample(metrics, "sprites_call_duration_seconds_sum", route="kill_session") == 1
-    assert sample(metrics, "kube_calls_total", verb="patch", resource="agentterminals/status", outcome="Success") == 1
+    assert sample(metrics, "kube_calls_total", verb="patch", resource="agentterminals/status", outcome="Ok") == 1
     assert sample(metrics, "kube_call_duration_seconds_sum", verb="patch") == 2
 
 
@@ -68,7 +72,10 @@ def test_a_value_outside_its_list_counts_as_other_so_that_no_text_from_outside_b
 def test_every_word_of_the_rooms_that_are_counted_is_in_the_list_of_its_label() -> None:
     assert set(Route) <= set(ROUTES)
     assert set(Cause) <= set(CAUSES)
-    assert {*Settled, *Failure} <= set(OUTCOMES)
+    assert {*Settled, *Failure} <= set(SPRITES_OUTCOMES)
+    assert {*Succeeded, *Unsettled, *Failure} <= set(KUBE_OUTCOMES)
+    assert set(Verb) <= set(VERBS)
+    assert set(Resource) <= set(RESOURCES)
     assert set(KillEvidence) <= set(KillVerdict)
 
 

@@ -125,16 +125,17 @@ def requirements(name: str) -> dict[str, str]:
     return {line.split("==")[0].partition("[")[0]: line for line in joined.splitlines() if line.strip()}
 
 
-@pytest.mark.parametrize("name", ["dev.txt", "runtime.txt", "uv.txt"])
+@pytest.mark.parametrize("name", ["build.txt", "dev.txt", "runtime.txt", "uv.txt"])
 def test_every_package_is_pinned_by_version_and_hash(name: str) -> None:
     for package, line in requirements(name).items():
         assert re.match(rf"{re.escape(package)}(\[[\w,-]+\])?==\S+ .*--hash=sha256:[0-9a-f]{{64}}", line), package
 
 
-def test_what_runs_in_production_is_what_was_tested() -> None:
+@pytest.mark.parametrize("name", ["build.txt", "runtime.txt"])
+def test_what_is_built_and_runs_in_production_is_what_was_tested(name: str) -> None:
     tested = requirements("dev.txt")
 
-    for package, line in requirements("runtime.txt").items():
+    for package, line in requirements(name).items():
         assert tested[package] == line
 
 
