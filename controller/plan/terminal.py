@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final, assert_never
 
 from controller.api.conditions import ConditionStatus, Reason
-from controller.api.session import Announced, Cause, Identity, Session, is_same_created
+from controller.api.session import Announced, Cause, Identity, Session, SpriteState, is_same_created
 from controller.api.situations import Situation
 from controller.api.terminal import (
     DeletionPolicy,
@@ -29,6 +29,7 @@ from controller.api.terminal import (
     TerminalSpec,
     TerminalStatus,
 )
+from controller.errors import Failure
 from controller.plan.ends import EndReason, judge_end_by_list, judge_end_by_sprite, may_follow
 from controller.plan.failures import STALL_RETRY, Stall, judge_failure
 from controller.plan.kill import (
@@ -83,12 +84,13 @@ class TokenFinding:
     Whether there is a token for this object. `trouble` None means there is.
 
     `kill_usable` is True where a session already recorded may still be ended: with the token that served last, or with
-    the operator's own.
+    the operator's own. `passing` is True where the trouble is likely to go by itself (the Secret could not be read).
     """
 
     trouble: Situation | None = None
     message: str = ""
     kill_usable: bool = True
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Memory:
         launch_not_before: No launch before this moment, monotonic.
         search_asked: Since when a lost launch is searched for, monotonic.
         absent_at: When the first list that lacked a live session started, monotonic.
+        swept_nonce: The launch whose script was removed, so that it never runs.
     """
 
     kill: KillProgress | None = None
@@ -119,6 +122,7 @@ class Memory:
     launch_not_before: timedelta | None = None
     search_asked: timedelta | None = None
     absent_at: timedelta | None = None
+    swept_nonce: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,8 @@ class Happening:
     reason: Reason
     note: str
     warning: bool = False
+    evidence: KillEvidence | None = None
+    """What proved an end, where one was proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +437,7 @@ def _conclude_kill(
 ) -> Plan:
     """Record the proof; a deleted object needs no record, only its release."""
     message = _describe_proof(session, evidence)
-    happening = Happening(Reason.CONFIRMED, message)
+    happening = Happening(Reason.CONFIRMED, message, evidence=evidence)
     if trigger is KillTrigger.DELETED:
         return Plan(ReleaseObject(happening), memory)
     progress = memory.kill
@@ -514,7 +520,10 @@ def _plan_suspended(facts: Facts, memory: Memory) -> Plan:
 
 def _rest_token(facts: Facts, memory: Memory, trouble: Situation) -> Plan:
     outcome = Outcome(trouble, facts.token.message, session=facts.status.session, kill=facts.status.kill)
-    return Plan(Rest(outcome, STALL_RETRY), memory)
+    if facts.token.passing:
+        return Plan(Rest(outcome, retry=True), memory)
+    warning = Happening(Reason(trouble.value), facts.token.message, warning=True)
+    return Plan(Rest(outcome, STALL_RETRY, happenings=(warning,)), memory)
 
 
 def rest_on_failure(facts: Facts, memory: Memory, failed: LookFailed) -> Plan:
@@ -641,14 +650,7 @@ def _plan_launch(facts: Facts, memory: Memory) -> Plan:
     session = facts.status.session
     intent = session.launch_intent if session is not None and session.id is None and session.ended is None else None
     if facts.announced is not None and intent is not None:
-        launched = SessionStatus(
-            id=facts.announced.id,
-            created=facts.announced.created,
-            sprite_id=intent.sprite_id,
-            origin=Origin.LAUNCHED,
-            launch_intent=intent,
-        )
-        return _rest_launched(facts, memory, launched)
+        return _rest_launched(facts, memory, _describe_launched(intent, facts.announced))
     seen = _need_sprite(facts, memory)
     if isinstance(seen, Plan):
         return seen
@@ -664,8 +666,35 @@ def _plan_launch(facts: Facts, memory: Memory) -> Plan:
             return Plan(PlaceFinalizer(), memory)
         return Plan(RecordIntent(seen.sprite.id), memory)
     if memory.fresh_nonce == intent.nonce:
-        return Plan(StartSession(intent), memory)
+        return _start_or_withdraw(facts, memory, intent)
     return _plan_search(facts, memory, seen, intent)
+
+
+def _start_or_withdraw(facts: Facts, memory: Memory, intent: LaunchIntent) -> Plan:
+    """Start what certainly has not run, unless `launch` was taken out of the spec meanwhile."""
+    session = facts.status.session
+    if facts.spec.launch is None and session is not None:
+        return _rest_ended(facts, memory, session, EndReason.EXIT_UNSEEN, "The launch was withdrawn before it began.")
+    return Plan(StartSession(intent), memory)
+
+
+def rest_launch_failed(facts: Facts, memory: Memory, failed: LookFailed) -> Plan:
+    """Say that a launch certainly did not start, and try the same intent again after a growing wait."""
+    if failed.failure in (Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.NOT_FOUND, Failure.THROTTLED):
+        return rest_on_failure(facts, memory, failed)
+    memory = note_launch_failed(memory, now=facts.now)
+    text = f"{failed.message} The launch is tried again."
+    outcome = Outcome(Situation.STARTING, text, session=facts.status.session, kill=facts.status.kill)
+    warning = Happening(Reason.LAUNCH_REFUSED, failed.message, warning=True)
+    wait = (memory.launch_not_before or facts.now) - facts.now
+    return Plan(Rest(outcome, wait, happenings=(warning,)), memory)
+
+
+def rest_launch_invalid(facts: Facts, memory: Memory, message: str) -> Plan:
+    """Say that a launch cannot be built; a Secret may be mended without the object changing."""
+    outcome = Outcome(Situation.LAUNCH_INVALID, message, session=facts.status.session, kill=facts.status.kill)
+    warning = Happening(Reason.LAUNCH_INVALID, message, warning=True)
+    return Plan(Rest(outcome, STALL_RETRY, happenings=(warning,)), memory)
 
 
 def note_launch_failed(memory: Memory, *, now: timedelta) -> Memory:
@@ -673,6 +702,13 @@ def note_launch_failed(memory: Memory, *, now: timedelta) -> Memory:
     refusals = memory.refusals + 1
     wait = min(LAUNCH_WAIT * 2 ** (refusals - 1), LAUNCH_WAIT_LIMIT)
     return replace(memory, refusals=refusals, launch_not_before=now + wait)
+
+
+def _describe_launched(intent: LaunchIntent, told: Announced | Session) -> SessionStatus:
+    """Name the session of a launch, as its socket announced it or as the list shows it."""
+    return SessionStatus(
+        id=told.id, created=told.created, sprite_id=intent.sprite_id, origin=Origin.LAUNCHED, launch_intent=intent
+    )
 
 
 def _rest_launched(facts: Facts, memory: Memory, session: SessionStatus) -> Plan:
@@ -757,16 +793,10 @@ def _plan_search(facts: Facts, memory: Memory, seen: SpriteSeen, intent: LaunchI
     if search.step is not None:
         return search.step
     if search.running is not None:
-        found = SessionStatus(
-            id=search.running.id,
-            created=search.running.created,
-            sprite_id=intent.sprite_id,
-            origin=Origin.LAUNCHED,
-            launch_intent=intent,
-        )
-        return _rest_launched(facts, search.memory, found)
+        return _rest_launched(facts, search.memory, _describe_launched(intent, search.running))
     if search.never_ran:
-        return Plan(StartSession(intent), replace(search.memory, fresh_nonce=intent.nonce, search_asked=None))
+        fresh = replace(search.memory, fresh_nonce=intent.nonce, search_asked=None)
+        return _start_or_withdraw(facts, fresh, intent)
     if search.ran:
         text = "The launched command ran and has ended; nobody saw how."
         return _rest_ended(facts, search.memory, session, EndReason.EXIT_UNSEEN, text)
@@ -783,14 +813,7 @@ def _plan_end_of_launch(facts: Facts, memory: Memory, session: SessionStatus, tr
     if intent is None:
         return _conclude_kill(facts, memory, session, trigger, KillEvidence.NEVER_STARTED)
     if facts.announced is not None:
-        announced = SessionStatus(
-            id=facts.announced.id,
-            created=facts.announced.created,
-            sprite_id=intent.sprite_id,
-            origin=Origin.LAUNCHED,
-            launch_intent=intent,
-        )
-        return _rest_launched(facts, memory, announced)
+        return _rest_launched(facts, memory, _describe_launched(intent, facts.announced))
     seen = _need_sprite(facts, memory)
     if isinstance(seen, Plan):
         if isinstance(facts.sprite, SpriteAway) and facts.sprite.confirmed:
@@ -804,16 +827,10 @@ def _plan_end_of_launch(facts: Facts, memory: Memory, session: SessionStatus, tr
     if search.step is not None:
         return search.step
     if search.running is not None:
-        found = SessionStatus(
-            id=search.running.id,
-            created=search.running.created,
-            sprite_id=intent.sprite_id,
-            origin=Origin.LAUNCHED,
-            launch_intent=intent,
-        )
+        found = _describe_launched(intent, search.running)
         with_session = replace(facts, status=facts.status.model_copy(update={"session": found}))
         return _plan_end(with_session, search.memory, found, trigger)
-    if search.never_ran:
+    if search.never_ran and search.memory.swept_nonce != intent.nonce:
         return Plan(SweepLaunch(intent), search.memory)
     return _conclude_kill(facts, search.memory, session, trigger, KillEvidence.NEVER_STARTED)
 
@@ -837,7 +854,7 @@ def _judge_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan | 
     lost = judge_end_by_sprite(identity, facts.sprite)
     if lost is not None:
         return _rest_ended(facts, memory, session, EndReason.LOST, lost.value)
-    if facts.token.trouble is not None:
+    if facts.token.trouble is not None or is_paused(facts.sprite):
         return None
     question = facts.doubt if memory.absent_at is None else memory.absent_at + SECOND_LOOK
     if not is_answer_to(facts.sessions, question):
@@ -856,6 +873,11 @@ def _judge_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan | 
                 return Plan(ComeAgain(SECOND_LOOK), replace(memory, absent_at=facts.sessions.started))
             text = f"Session {session.id} is not in the sprite's list any more; nobody saw how it ended."
             return _rest_ended(facts, memory, session, EndReason.EXIT_UNSEEN, text)
+
+
+def is_paused(look: SpriteLook) -> bool:
+    """Tell whether a look would wake the sprite. A state that is absent or unknown does not say so."""
+    return isinstance(look, SpriteSeen) and look.sprite.state in (SpriteState.WARM, SpriteState.COLD)
 
 
 def _rest_live(facts: Facts, memory: Memory, session: SessionStatus, *, happenings: tuple[Happening, ...] = ()) -> Plan:
@@ -935,7 +957,7 @@ def _plan_follow(facts: Facts, memory: Memory, ended: SessionEnd) -> Plan:
         seen = _need_sprite(facts, memory)
         if isinstance(seen, Plan):
             return seen
-        if seen.sprite.state.value != "running":
+        if seen.sprite.state is not SpriteState.RUNNING:
             outcome = Outcome(
                 Situation.RELAUNCHING,
                 "The session was lost; another is launched when the sprite next runs.",

@@ -1,0 +1,168 @@
+"""`agentterminal operator`: settings in, the clients built, pump and engine joined, and everything ended as one."""
+
+import asyncio
+import logging
+import random
+import secrets
+import signal
+import socket
+from typing import Final
+
+import click
+import uvloop
+
+from controller.clock import SystemClock
+from controller.engine.operator import Operator, Outside
+from controller.engine.tokens import OwnToken
+from controller.handlers.pump import Pump, PumpSettings
+from controller.kube.calls import KubeCallReport
+from controller.kube.client import KubeClient
+from controller.kube.credentials import (
+    load_credentials,
+    read_connection_facts,
+)
+from controller.kube.events import EventRecorder
+from controller.kube.settings import InCluster, Kubeconfig, KubeSettings
+from controller.logs import configure_logging
+from controller.metrics import Metrics, build_metrics
+from controller.settings import (
+    OperatorSettings,
+    OwnTokenSettings,
+    environment,
+    read_operator_settings,
+    render_settings_help,
+)
+from controller.sprites.client import SpritesClient
+from controller.sprites.reports import CallReport
+from controller.sprites.token import Token, TokenUnreadable
+from controller.tenure import Tenure
+
+log = logging.getLogger(__name__)
+
+_NONCE_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+_NONCE_CHARACTERS: Final = 20
+"""103 bits: nobody draws the same twice, and it fits into a file name."""
+
+
+@click.command(name="operator", epilog="\b\n" + render_settings_help().replace("\n\n", "\n\n\b\n"))
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="The kubeconfig to log in with. Without it: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
+)
+@click.option("--context", metavar="NAME", help="The context of the kubeconfig. Without it: its current one.")
+def operator_command(*, kubeconfig: str | None, context: str | None) -> int:
+    """
+    Run the operator against a cluster, in the foreground.
+
+    It drives every AgentTerminal to what its spec declares, and serves /metrics, /healthz and /readyz on one port.
+    SIGTERM and Ctrl-C end it; what it was doing is taken up again by the next start.
+
+    Exit code: 0 when it was asked to end; 1 when it failed; 2 when a setting is faulty.
+    """
+    settings = read_operator_settings(environment())
+    configure_logging(settings.log)
+    for remark in settings.remarks:
+        log.warning(remark.sentence, extra={"setting": remark.name})
+    login = choose_login(kubeconfig, context)
+    uvloop.run(_run_until_signalled(settings, KubeSettings(login=login)))
+    return 0
+
+
+def choose_login(kubeconfig: str | None, context: str | None) -> InCluster | Kubeconfig:
+    """Choose how to log in: what was named, else $KUBECONFIG, else the pod's service account, else the usual file."""
+    environ = environment()
+    named = kubeconfig or environ.get("KUBECONFIG")
+    if named:
+        return Kubeconfig(paths=named, context=context)
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+    if host and port and context is None:
+        return InCluster(host, port)
+    return Kubeconfig(context=context)
+
+
+async def _run_until_signalled(settings: OperatorSettings, kube_settings: KubeSettings) -> None:
+    """Run the operator; SIGTERM and SIGINT cancel it, which is an end in good order."""
+    task = asyncio.current_task()
+    assert task is not None
+    received: list[signal.Signals] = []
+
+    def end(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, number)
+    try:
+        await run_operator(settings, kube_settings)
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        log.info("The operator has ended, as it was asked to.", extra={"signal": received[0].name})
+
+
+async def run_operator(settings: OperatorSettings, kube_settings: KubeSettings) -> None:
+    """Build everything, run it, and take it apart; the end of any long-lived part is the end of all."""
+    clock, metrics, tenure = SystemClock(), build_metrics(), Tenure(0)
+    credentials = await load_credentials(kube_settings, clock=clock)
+    async with (
+        KubeClient(credentials, kube_settings, clock, lambda report: _count_kube_call(metrics, report)) as kube,
+        SpritesClient(settings.sprites, clock, lambda report: _count_sprites_call(metrics, report)) as sprites,
+    ):
+        events = EventRecorder(kube, clock, reporting_instance=socket.gethostname())
+        operator = Operator(
+            Outside(kube, sprites, events, _build_own_token(settings.own_token)),
+            settings.engine,
+            per_second=settings.sprites_requests_per_second,
+            metrics=metrics,
+            clock=clock,
+            tenure=tenure,
+            luck=random.Random(),  # noqa: S311  # Jitter needs no secrecy.
+            draw_nonce=_draw_nonce,
+        )
+        pump = Pump(
+            PumpSettings(namespaces=settings.namespaces or ()),
+            lambda: read_connection_facts(kube_settings),
+            operator.take_word,
+            clock,
+        )
+        log.info("The operator starts.", extra={"server": credentials.server, "sprites": settings.sprites.base_url})
+        pump.start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(pump.wait(), name="pump")
+                group.create_task(operator.run(pump.ready), name="engine")
+        finally:
+            tenure.end()
+            await pump.stop()
+
+
+def _build_own_token(settings: OwnTokenSettings | None) -> OwnToken | None:
+    """Give the engine the operator's own token, read again whenever its file changes."""
+    if settings is None:
+        return None
+    source = settings.source
+
+    def read() -> Token | None:
+        if isinstance(source, Token):
+            return source
+        try:
+            return Token.read(source.path.read_text())
+        except (OSError, UnicodeDecodeError, TokenUnreadable) as error:
+            log.warning("The operator's own token cannot be read.", extra={"fault": type(error).__name__})
+            return None
+
+    return OwnToken(read, settings.namespaces, settings.sprites)
+
+
+def _draw_nonce() -> str:
+    return "".join(secrets.choice(_NONCE_ALPHABET) for _ in range(_NONCE_CHARACTERS))
+
+
+def _count_kube_call(metrics: Metrics, report: KubeCallReport) -> None:
+    metrics.count_kube_call(report.verb, report.resource, report.outcome, report.duration)
+
+
+def _count_sprites_call(metrics: Metrics, report: CallReport) -> None:
+    metrics.count_sprites_call(report.route, report.cause, report.outcome, report.duration)

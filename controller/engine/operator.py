@@ -1,0 +1,300 @@
+"""
+The engine as a whole: words about objects come in, visits go out, and a few clocks tick beside them.
+
+Every task here belongs to one task group; the end of any of them is the end of all, and so of the process. Nothing is
+visited before the first list has passed: whether a session has another owner can only be said by who has seen all.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Any, Final
+
+from controller.api.session import Cause, Identity
+from controller.api.situations import Situation
+from controller.clock import Clock
+from controller.engine.launcher import Launcher, Place
+from controller.engine.observer import SpriteObserver
+from controller.engine.owners import Claim, Owners, read_claim
+from controller.engine.queue import Lane, WorkQueue
+from controller.engine.reconcile import Reconciler, Tools
+from controller.engine.registry import Change, Gone, Registry, Snapshot
+from controller.engine.settings import EngineSettings
+from controller.engine.tokens import OwnToken, TokenBook
+from controller.engine.writer import Writer
+from controller.errors import OutsideError
+from controller.kube.client import KubeClient
+from controller.kube.events import EventRecorder
+from controller.metrics import Metrics, ReconcileResult
+from controller.plan.kill import Presence, find_presence
+from controller.plan.looks import Listed, SpriteSeen
+from controller.plan.terminal import is_paused
+from controller.sprites.client import SpritesClient
+from controller.tenure import Tenure, TenureEnded
+
+log = logging.getLogger(__name__)
+
+REST_SPREAD: Final = timedelta(minutes=10)
+"""After a start, objects at rest are visited within this time: a burst would help nobody."""
+CHECK_TICK: Final = timedelta(seconds=10)
+CHECK_WATCHED: Final = timedelta(seconds=60)
+"""How old the list of a sprite may grow while somebody is attached to one of its sessions."""
+CHECK_UNWATCHED: Final = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The clients of the engine, already built."""
+
+    kube: KubeClient
+    sprites: SpritesClient
+    events: EventRecorder
+    own_token: OwnToken | None
+
+
+class Operator:
+    """
+    The engine of one term of leadership.
+
+    Args:
+        outside: The clients.
+        settings: How many workers, which intervals.
+        per_second: The budget of Sprites calls per token.
+        metrics: Counts.
+        clock: Both clocks.
+        tenure: Permits every write.
+        luck: For jitter.
+        draw_nonce: Gives a new launch nonce: lower-case letters and digits, never twice the same.
+    """
+
+    def __init__(
+        self,
+        outside: Outside,
+        settings: EngineSettings,
+        *,
+        per_second: float,
+        metrics: Metrics,
+        clock: Clock,
+        tenure: Tenure,
+        luck: Random,
+        draw_nonce: Callable[[], str],
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._luck = luck
+        self._metrics = metrics
+        self._events = outside.events
+        self._tenure = tenure
+        self._situations: dict[str, Situation] = {}
+        self.registry = Registry()
+        self.queue = WorkQueue(clock, settings.queue, luck)
+        self._owners = Owners()
+        self._observer = SpriteObserver(
+            outside.sprites, clock, per_second=per_second, on_change=self._take_sprite_change
+        )
+        tokens = TokenBook(outside.kube, clock, outside.own_token)
+        self._reconciler = Reconciler(
+            Tools(
+                registry=self.registry,
+                queue=self.queue,
+                observer=self._observer,
+                tokens=tokens,
+                owners=self._owners,
+                writer=Writer(outside.kube, self.registry, tenure, on_known=self._note_written),
+                launcher=Launcher(outside.sprites, self._observer, tokens, clock, tenure),
+                client=outside.sprites,
+                events=outside.events,
+                metrics=metrics,
+                clock=clock,
+                tenure=tenure,
+                luck=luck,
+                draw_nonce=draw_nonce,
+                full_check_interval=settings.full_check_interval,
+            )
+        )
+        metrics.queue_depth.set_function(lambda: sum(self.queue.depth(lane) for lane in Lane))
+        metrics.observe_objects(self._count_objects)
+
+    def take_word(self, word: Snapshot | Gone) -> None:
+        """Take in what the watch or a resync says about an object, and plan a visit where it is news."""
+        if isinstance(word, Gone):
+            self.take_gone(word.uid)
+            return
+        change = self.registry.observe(word)
+        if change is Change.STALE:
+            return
+        for uid in self.registry.take_displaced():
+            self.take_gone(uid)
+        raw_spec, raw_status = self._note(word)
+        self._reconciler.note_seen(word.uid)
+        lane = _judge_lane(word, raw_spec)
+        if change is Change.NEW and is_at_rest(word, raw_spec, raw_status):
+            self.queue.add_after(word.uid, REST_SPREAD * self._luck.random(), lane)
+        else:
+            self.queue.add(word.uid, lane)
+
+    def take_gone(self, uid: str) -> None:
+        """Forget an object that is gone, and wake those who waited for its session."""
+        self.registry.forget(uid)
+        self._reconciler.forget(uid)
+        self._situations.pop(uid, None)
+        self.queue.drop(uid)
+        self._wake(self._owners.drop(uid))
+
+    def wake(self, uid: str) -> None:
+        """Plan a visit now, for whatever reason."""
+        self.queue.add(uid)
+
+    async def run(self, first_list: asyncio.Event) -> None:
+        """
+        Work until cancelled, or until a part of it fails.
+
+        Args:
+            first_list: Set once every object of the first list was taken in.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._events.run(self._tenure), name="events")
+            await first_list.wait()
+            log.info("Every object was seen.", extra={"objects": len(self.registry)})
+            for number in range(self._settings.workers):
+                group.create_task(self._work(), name=f"worker-{number}")
+            group.create_task(self._read_metadata(), name="metadata")
+            group.create_task(self._check_sessions(), name="sessions")
+
+    # --- what is known of objects -------------------------------------------------------------------------------------
+
+    def _note(self, snapshot: Snapshot) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Bring claims and counts up to date with a state that the registry took in."""
+        spec, status = snapshot.spec(), snapshot.status()
+        claim = read_claim(snapshot, spec, status)
+        if claim is None:
+            self._wake(self._owners.drop(snapshot.uid))
+        else:
+            self._owners.put(claim)
+        self._situations[snapshot.uid] = _read_situation(status)
+        return spec, status
+
+    def _note_written(self, snapshot: Snapshot) -> None:
+        self._note(snapshot)
+
+    def _wake(self, uids: tuple[str, ...]) -> None:
+        for uid in uids:
+            self.queue.add(uid)
+
+    def _count_objects(self) -> Mapping[Situation, int]:
+        counts: dict[Situation, int] = {}
+        for situation in self._situations.values():
+            counts[situation] = counts.get(situation, 0) + 1
+        return counts
+
+    # --- what is known of sprites -------------------------------------------------------------------------------------
+
+    def _take_sprite_change(self, name: str) -> None:
+        """A sprite changed its state, or is cold: the question is open whether what lives there still does."""
+        for uid in self.registry.by_sprite(name):
+            claim = self._owners.get(uid)
+            if claim is not None and claim.owned:
+                self._reconciler.note_doubt(uid)
+                self.queue.add(uid)
+            elif not self._is_settled(uid):
+                self.queue.add(uid)
+
+    def _is_settled(self, uid: str) -> bool:
+        snapshot = self.registry.get(uid)
+        return snapshot is None or is_at_rest(snapshot, snapshot.spec(), snapshot.status())
+
+    # --- tasks --------------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """Be one worker: visit what is due, one object at a time."""
+        while True:
+            item = await self.queue.get()
+            self._metrics.queue_wait.observe(item.waited.total_seconds())
+            begun = self._clock.monotonic()
+            try:
+                result = await self._visit(item.key)
+            finally:
+                self.queue.done(item.key)
+            self._metrics.count_reconcile(result, self._clock.monotonic() - begun)
+
+    async def _visit(self, uid: str) -> ReconcileResult:
+        try:
+            return await self._reconciler.visit(uid)
+        except TenureEnded:
+            raise
+        except OutsideError as error:
+            wait = self.queue.fail(uid)
+            log.warning(
+                "A visit was cut short; it is repeated.",
+                extra={"object": uid, "fault": error.message, "after_seconds": wait.total_seconds()},
+            )
+        except Exception:
+            # A bug with one object must not cost all others their operator: it is logged whole, counted, and repeated.
+            self.queue.fail(uid)
+            log.exception("A visit failed for a reason that nobody foresaw.", extra={"object": uid})
+        return ReconcileResult.FAILED
+
+    async def _read_metadata(self) -> None:
+        """Read the sprites of every token in use, again and again; it never wakes one."""
+        while True:
+            await self._clock.sleep(self._settings.metadata_interval)
+            await self._observer.refresh()
+
+    async def _check_sessions(self) -> None:
+        """Look now and then whether what lives still does: per sprite, and only where the sprite runs by itself."""
+        while True:
+            await self._clock.sleep(CHECK_TICK)
+            for place, claims in self._group_by_sprite().items():
+                await self._check_sprite(place, claims)
+
+    def _group_by_sprite(self) -> dict[Place, list[Claim]]:
+        places: dict[Place, list[Claim]] = {}
+        for claim in self._owners.owned():
+            place = self._reconciler.place_of(claim.uid)
+            if place is not None:
+                places.setdefault(place, []).append(claim)
+        return places
+
+    async def _check_sprite(self, place: Place, claims: list[Claim]) -> None:
+        """Read one sprite's list where it is due, and put in question what it does not show."""
+        sprite = self._observer.recall_sprite(place.token, place.sprite, wanted_id=None)
+        if is_paused(sprite) or not isinstance(sprite, SpriteSeen):
+            return
+        age = CHECK_WATCHED if any(claim.attached for claim in claims) else CHECK_UNWATCHED
+        oldest = self._clock.monotonic() - age
+        known = self._observer.recall_sessions(place.token, place.sprite)
+        if isinstance(known, Listed) and known.started >= oldest:
+            return
+        look = await self._observer.look_at_sessions(place.token, place.sprite, since=oldest, cause=Cause.CHECK)
+        if not isinstance(look, Listed):
+            return
+        for claim in claims:
+            identity = Identity(claim.sprite_id or "", claim.session_id, claim.created)
+            if find_presence(identity, look.sessions) is not Presence.LISTED:
+                self._reconciler.note_doubt(claim.uid)
+                self.queue.add(claim.uid)
+
+
+def is_at_rest(snapshot: Snapshot, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """An object is at rest if what was recorded answers what is declared, and nothing was left to do."""
+    if snapshot.deleted is not None or status.get("observedGeneration") != snapshot.generation:
+        return False
+    values = {condition.get("type"): condition.get("status") for condition in status.get("conditions") or ()}
+    if spec.get("terminated") and values.get("Terminated") != "True":
+        return False
+    return values.get("Ready") == "True" and values.get("Reconciling") == "False"
+
+
+def _judge_lane(snapshot: Snapshot, spec: Mapping[str, Any]) -> Lane:
+    return Lane.URGENT if snapshot.deleted is not None or spec.get("terminated") else Lane.NORMAL
+
+
+def _read_situation(status: Mapping[str, Any]) -> Situation:
+    """Read the situation off the condition that always carries it."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "Reconciling" and condition.get("reason") in Situation.__members__.values():
+            return Situation(condition["reason"])
+    return Situation.PENDING

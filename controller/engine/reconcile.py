@@ -1,0 +1,544 @@
+"""
+One visit of one object: observe, plan, apply, write the status once.
+
+Whatever wakes an object (a watch event, a due time, the resync, a change of its sprite) is only a hint that leads here.
+A visit asks `plan_terminal` for a step, does it, and asks again with what it learned. It may be cut at any `await` and
+run again: what must be remembered is recorded before the call that it guards.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from random import Random
+from typing import Final, assert_never
+
+from controller.api.conditions import Reason
+from controller.api.names import FINALIZER
+from controller.api.session import Announced, Cause, SpriteState
+from controller.api.situations import Situation, judge_readiness
+from controller.api.terminal import (
+    KillTrigger,
+    LaunchIntent,
+    ObjectUnreadable,
+    Origin,
+    SessionStatus,
+    TerminalSpec,
+    TerminalStatus,
+    read_spec,
+    read_status,
+)
+from controller.clock import Clock
+from controller.engine.launcher import Launcher, LaunchLost, Place
+from controller.engine.limits import Priority
+from controller.engine.observer import SpriteObserver
+from controller.engine.owners import Owners
+from controller.engine.queue import Lane, WorkQueue
+from controller.engine.registry import Registry, Snapshot
+from controller.engine.tokens import TokenBook, TokenTrouble
+from controller.engine.writer import Outrun, Writer
+from controller.kube.events import EventRecorder, EventType, ObjectRef
+from controller.metrics import KillVerdict, LaunchResult, Metrics, ReconcileResult
+from controller.plan.kill import ComeAgain, Unproven, note_refused, note_settled
+from controller.plan.looks import NOT_LOOKED, LookFailed, SessionsLook, SpriteLook, SpriteSeen
+from controller.plan.status import build_status, is_worth_writing
+from controller.plan.terminal import (
+    Facts,
+    Happening,
+    Leave,
+    LookAtSessions,
+    LookAtSprite,
+    Memory,
+    Outcome,
+    PlaceFinalizer,
+    Plan,
+    Probed,
+    ProbeLaunch,
+    RecordIntent,
+    ReleaseObject,
+    Rest,
+    SendKill,
+    StartSession,
+    SweepLaunch,
+    TokenFinding,
+    plan_terminal,
+    rest_launch_failed,
+    rest_launch_invalid,
+    rest_on_failure,
+    rest_unproven,
+)
+from controller.sprites.client import SpritesClient
+from controller.sprites.errors import SpritesError
+from controller.sprites.token import Token
+from controller.tenure import Tenure
+
+log = logging.getLogger(__name__)
+
+STEPS_LIMIT: Final = 24
+"""More steps in one visit than any plan needs: the object comes again by its back-off."""
+
+_NOTHING_KNOWN: Final = Memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Everything that a visit works with."""
+
+    registry: Registry
+    queue: WorkQueue
+    observer: SpriteObserver
+    tokens: TokenBook
+    owners: Owners
+    writer: Writer
+    launcher: Launcher
+    client: SpritesClient
+    events: EventRecorder
+    metrics: Metrics
+    clock: Clock
+    tenure: Tenure
+    luck: Random
+    draw_nonce: Callable[[], str]
+    full_check_interval: timedelta
+
+
+class Reconciler:
+    """Visits objects, and keeps between visits what only this process knows."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._memories: dict[str, Memory] = {}
+        self._doubts: dict[str, timedelta] = {}
+        self._places: dict[str, Place] = {}
+        self._first_seen: dict[str, timedelta] = {}
+
+    def note_seen(self, uid: str) -> None:
+        """Remember when an object was first seen: an older session list says nothing about its absence."""
+        self._first_seen.setdefault(uid, self._tools.clock.monotonic())
+
+    def note_doubt(self, uid: str) -> None:
+        """Put it in question whether an object's session lives; the first question stands."""
+        self._doubts.setdefault(uid, self._tools.clock.monotonic())
+
+    def forget(self, uid: str) -> None:
+        """Drop everything about an object that is gone."""
+        self._memories.pop(uid, None)
+        self._doubts.pop(uid, None)
+        self._places.pop(uid, None)
+        self._first_seen.pop(uid, None)
+
+    async def visit(self, uid: str) -> ReconcileResult:
+        """
+        Bring one object a visit further, and plan its next one.
+
+        Raises:
+            TenureEnded: This process no longer leads.
+            OutsideError: The Kubernetes API did not do what was asked; the caller backs off.
+        """
+        snapshot = self._tools.registry.get(uid)
+        if snapshot is None:
+            self.forget(uid)
+            return ReconcileResult.SETTLED
+        self.note_seen(uid)
+        try:
+            visit = _Visit(
+                self._tools,
+                snapshot,
+                memory=self._memories.get(uid, _NOTHING_KNOWN),
+                doubt=self._doubts.get(uid),
+                first_seen=self._first_seen[uid],
+            )
+        except ObjectUnreadable as error:
+            return self._stall_unreadable(snapshot, error)
+        try:
+            return await visit.run()
+        except Outrun:
+            self._tools.queue.add(uid, visit.lane)
+            return ReconcileResult.WAITING
+        finally:
+            self._keep(uid, visit)
+
+    def place_of(self, uid: str) -> Place | None:
+        """Tell where an object's session was last looked for."""
+        return self._places.get(uid)
+
+    def _stall_unreadable(self, snapshot: Snapshot, error: ObjectUnreadable) -> ReconcileResult:
+        """Tell of an object that was stored under another schema; nothing is done about it, and nothing is let go."""
+        ref = ObjectRef(namespace=snapshot.namespace, name=snapshot.name, uid=snapshot.uid)
+        self._tools.events.record(
+            ref, type=EventType.WARNING, reason=Reason.OBJECT_INVALID, action="Read", note=str(error)
+        )
+        log.warning("An object cannot be read.", extra={"object": _label(snapshot), "fault": str(error)})
+        self._tools.queue.add_after(snapshot.uid, self._tools.full_check_interval)
+        return ReconcileResult.STALLED
+
+    def _keep(self, uid: str, visit: "_Visit") -> None:
+        if uid not in self._tools.registry:
+            self.forget(uid)
+            return
+        if visit.place is not None:
+            self._places[uid] = visit.place
+        if visit.memory == _NOTHING_KNOWN:
+            self._memories.pop(uid, None)
+        else:
+            self._memories[uid] = visit.memory
+        if visit.doubt_settled and self._doubts.get(uid) == visit.doubt:
+            self._doubts.pop(uid, None)
+
+
+class _Visit:
+    """The state of one visit."""
+
+    def __init__(
+        self, tools: Tools, snapshot: Snapshot, *, memory: Memory, doubt: timedelta | None, first_seen: timedelta
+    ) -> None:
+        self._tools = tools
+        self._snapshot = snapshot
+        self._spec: TerminalSpec = read_spec(snapshot.spec())
+        self._status: TerminalStatus = read_status(snapshot.status())
+        self.memory = memory
+        self.doubt = doubt
+        self.doubt_settled = False
+        self._first_seen = first_seen
+        self._token: Token | None = None
+        self._finding = TokenFinding()
+        self._sprite: SpriteLook = NOT_LOOKED
+        self._sessions: SessionsLook = NOT_LOOKED
+        self._probed: Probed | LookFailed | None = None
+        self._announced: Announced | None = None
+        self._reread_done = False
+
+    @property
+    def lane(self) -> Lane:
+        """Ends go before everything else."""
+        return Lane.URGENT if self._snapshot.deleted is not None or self._spec.terminated else Lane.NORMAL
+
+    @property
+    def place(self) -> Place | None:
+        """Where this visit looks, if there is a token for it."""
+        return None if self._token is None else Place(self._token, self._spec.sprite_name)
+
+    async def run(self) -> ReconcileResult:
+        """Take steps until one is a rest."""
+        await self._find_token()
+        self._recall()
+        for _ in range(STEPS_LIMIT):
+            plan = plan_terminal(self._facts(), self.memory)
+            result = await self._take(plan)
+            if result is not None:
+                return result
+        log.warning("A visit took too many steps; it goes on later.", extra={"object": _label(self._snapshot)})
+        self._tools.queue.fail(self._snapshot.uid)
+        return ReconcileResult.WAITING
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    async def _find_token(self) -> None:
+        """Get the token, or say why there is none; ends may still use the one that served before."""
+        ref = self._spec.token_secret_ref
+        found = await self._tools.tokens.find(self._snapshot.namespace, ref, self._spec.sprite_name)
+        if isinstance(found, Token):
+            self._token = found
+            self._finding = TokenFinding()
+            return
+        self._token = self._tools.tokens.find_for_kill(self._snapshot.namespace, ref)
+        self._finding = TokenFinding(
+            found.situation, found.message, kill_usable=self._token is not None, passing=found.passing
+        )
+
+    def _recall(self) -> None:
+        if self._token is None:
+            return
+        name = self._spec.sprite_name
+        self._sprite = self._tools.observer.recall_sprite(self._token, name, wanted_id=self._wanted_sprite_id())
+        self._sessions = self._tools.observer.recall_sessions(self._token, name)
+
+    def _wanted_sprite_id(self) -> str | None:
+        session = self._status.session
+        if session is None or session.ended is not None:
+            return None
+        if session.id is not None:
+            return session.sprite_id
+        return None if session.launch_intent is None else session.launch_intent.sprite_id
+
+    def _facts(self) -> Facts:
+        tools, snapshot = self._tools, self._snapshot
+        wake = None if self._token is None else tools.observer.recall_wake(self._token, self._spec.sprite_name)
+        return Facts(
+            generation=snapshot.generation,
+            deleting=snapshot.deleted is not None,
+            has_finalizer=FINALIZER in snapshot.finalizers,
+            spec=self._spec,
+            status=self._status,
+            token=self._finding,
+            owner=self._find_owner(),
+            sprite=self._sprite,
+            sessions=self._sessions,
+            probed=self._probed,
+            announced=self._announced,
+            first_seen=self._first_seen,
+            doubt=self.doubt,
+            last_wake_time=wake,
+            now=tools.clock.monotonic(),
+            now_time=tools.clock.now(),
+        )
+
+    def _find_owner(self) -> str | None:
+        """Ask for the declared session before adopting it; who has one already need not ask."""
+        if self._status.session is not None or self._spec.session_id is None:
+            return None
+        return self._tools.owners.reserve(self._snapshot.uid)
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    async def _take(self, plan: Plan) -> ReconcileResult | None:
+        """Do one step; None means ask for the next."""
+        asked = None if self.memory.kill is None else self.memory.kill.asked
+        self.memory = plan.memory
+        match plan.step:
+            case LookAtSprite(since=since):
+                await self._look_at_sprite(since)
+            case LookAtSessions(since=since, cause=cause):
+                await self._look_at_sessions(since, cause)
+            case PlaceFinalizer():
+                self._snapshot = await self._tools.writer.place_finalizer(self._snapshot)
+            case RecordIntent(sprite_id=sprite_id):
+                await self._record_intent(sprite_id)
+            case StartSession(intent=intent):
+                return await self._start_session(intent)
+            case ProbeLaunch(intent=intent):
+                self._probed = await self._tools.launcher.probe(self._place(), intent)
+            case SweepLaunch(intent=intent):
+                return await self._sweep(intent)
+            case SendKill() as send:
+                return await self._send_kill(send)
+            case ReleaseObject(happening=happening):
+                return await self._release(happening)
+            case Rest() as rest:
+                return await self._rest(rest, asked)
+            case ComeAgain(delay=delay):
+                self._tools.queue.add_after(self._snapshot.uid, delay, self.lane)
+                return ReconcileResult.WAITING
+            case Leave():
+                return ReconcileResult.SETTLED
+            case _:
+                assert_never(plan.step)
+        return None
+
+    def _place(self) -> Place:
+        assert self._token is not None
+        return Place(self._token, self._spec.sprite_name)
+
+    async def _look_at_sprite(self, since: timedelta) -> None:
+        look = await self._ask_sprite(since)
+        if await self._has_better_token(look):
+            look = await self._ask_sprite(self._tools.clock.monotonic())
+        self._sprite = look
+
+    async def _ask_sprite(self, since: timedelta) -> SpriteLook:
+        place = self._place()
+        return await self._tools.observer.look_at_sprite(
+            place.token, place.sprite, wanted_id=self._wanted_sprite_id(), since=since
+        )
+
+    async def _look_at_sessions(self, since: timedelta, cause: Cause) -> None:
+        self._count_wake(cause)
+        look = await self._ask_sessions(since, cause)
+        if await self._has_better_token(look):
+            look = await self._ask_sessions(self._tools.clock.monotonic(), cause)
+        self._sessions = look
+
+    async def _ask_sessions(self, since: timedelta, cause: Cause) -> SessionsLook:
+        place = self._place()
+        return await self._tools.observer.look_at_sessions(place.token, place.sprite, since=since, cause=cause)
+
+    async def _has_better_token(self, look: SpriteLook | SessionsLook) -> bool:
+        """After a 401, read the Secret once more; only another token is worth another call."""
+        if not isinstance(look, LookFailed) or look.failure.value != "Unauthorized" or self._reread_done:
+            return False
+        self._reread_done = True
+        assert self._token is not None
+        better = await self._tools.tokens.reread(
+            self._snapshot.namespace, self._spec.token_secret_ref, self._spec.sprite_name, refused=self._token
+        )
+        if better is None:
+            return False
+        self._token = better
+        return True
+
+    def _count_wake(self, cause: Cause) -> None:
+        """Count a call that is about to wake a sprite which was last seen paused."""
+        if isinstance(self._sprite, SpriteSeen) and self._sprite.sprite.state in (SpriteState.WARM, SpriteState.COLD):
+            self._tools.metrics.count_wake(cause)
+
+    async def _record_intent(self, sprite_id: str) -> None:
+        """Write the nonce down before anything is created under it."""
+        nonce = self._tools.draw_nonce()
+        intent = LaunchIntent(nonce=nonce, requested_time=self._tools.clock.now(), sprite_id=sprite_id)
+        session = SessionStatus(origin=Origin.LAUNCHED, sprite_id=sprite_id, launch_intent=intent)
+        text = f"A session is being launched in sprite {self._spec.sprite_name}."
+        await self._write(Outcome(Situation.STARTING, text, session=session, kill=None))
+        self.memory = replace(self.memory, fresh_nonce=nonce, search_asked=None, absent_at=None)
+
+    async def _start_session(self, intent: LaunchIntent) -> ReconcileResult | None:
+        """Upload the script and create the session; from the create on, the intent is not fresh any more."""
+        launch = self._spec.launch
+        assert launch is not None
+        launcher, place = self._tools.launcher, self._place()
+        environment = await launcher.resolve_environment(self._snapshot.namespace, launch)
+        if isinstance(environment, TokenTrouble):
+            return await self._take(rest_launch_invalid(self._facts(), self.memory, environment.message))
+        self._count_wake(Cause.LAUNCH)
+        directory = await launcher.store_script(place, launch, environment, intent)
+        if isinstance(directory, LookFailed):
+            return await self._take_failed_launch(directory)
+        self.memory = replace(self.memory, fresh_nonce=None)
+        answer = await launcher.create(place, directory, launch, intent)
+        match answer:
+            case Announced():
+                self._announced = answer
+                self._tools.metrics.count_launch(LaunchResult.LAUNCHED)
+            case LaunchLost():
+                self._tools.metrics.count_launch(LaunchResult.UNCLEAR)
+            case LookFailed():
+                self.memory = replace(self.memory, fresh_nonce=intent.nonce)
+                return await self._take_failed_launch(answer)
+            case _:
+                assert_never(answer)
+        return None
+
+    async def _take_failed_launch(self, failed: LookFailed) -> ReconcileResult | None:
+        self._tools.metrics.count_launch(LaunchResult.REFUSED)
+        if await self._has_better_token(failed):
+            return None
+        return await self._take(rest_launch_failed(self._facts(), self.memory, failed))
+
+    async def _sweep(self, intent: LaunchIntent) -> ReconcileResult | None:
+        failed = await self._tools.launcher.sweep(self._place(), intent)
+        if failed is not None:
+            return await self._take(rest_on_failure(self._facts(), self.memory, failed))
+        self.memory = replace(self.memory, swept_nonce=intent.nonce)
+        return None
+
+    async def _send_kill(self, send: SendKill) -> ReconcileResult | None:
+        """Send SIGKILL once; what came of it is the plan's to judge."""
+        tools, place = self._tools, self._place()
+        progress = self.memory.kill
+        assert progress is not None
+        async with tools.observer.kill_slot(place.token, place.sprite):
+            await tools.observer.enter(place.token, Priority.KILL)
+            self._count_wake(Cause.KILL)
+            tools.observer.note_wake(place.token, place.sprite)
+            try:
+                answer = await tools.client.kill_session(
+                    place.token, place.sprite, send.identity.session_id, tenure=tools.tenure, cause=Cause.KILL
+                )
+            except SpritesError as error:
+                tools.observer.slow_down(place.token, error)
+                failed = LookFailed(error.failure, error.message, tools.clock.monotonic(), error.retry_after)
+                await self._has_better_token(failed)
+                progress, step = note_refused(progress, error.message, now=tools.clock.monotonic())
+                self.memory = replace(self.memory, kill=progress)
+                if isinstance(step, Unproven):
+                    tools.metrics.count_kill(KillVerdict.UNPROVEN)
+                    return await self._take(rest_unproven(self._facts(), self.memory, self._trigger(), step))
+                assert isinstance(step, ComeAgain)
+                return await self._take(Plan(step, self.memory))
+        now, now_time = tools.clock.monotonic(), tools.clock.now()
+        self.memory = replace(self.memory, kill=note_settled(progress, answer, now=now, now_time=now_time))
+        return None
+
+    def _trigger(self) -> KillTrigger:
+        return KillTrigger.DELETED if self._snapshot.deleted is not None else KillTrigger.TERMINATED
+
+    # --- endings ------------------------------------------------------------------------------------------------------
+
+    async def _release(self, happening: Happening | None) -> ReconcileResult:
+        """Take the finalizer off; what happened is told first, since the object is gone afterwards."""
+        await self._tools.writer.remove_finalizer(self._snapshot)
+        if happening is not None:
+            self._tell(happening)
+            self._count_end(happening, None if self.memory.kill is None else self.memory.kill.asked)
+        return ReconcileResult.SETTLED
+
+    async def _rest(self, rest: Rest, asked: timedelta | None) -> ReconcileResult | None:
+        """
+        Write the outcome if it says anything new, tell about it, and plan the next visit.
+
+        Args:
+            rest: What the plan found.
+            asked: Since when a kill was going on, monotonic, if one was.
+        """
+        outcome, before = rest.outcome, self._status
+        self.doubt_settled = self.doubt_settled or outcome.doubt_settled
+        if await self._write(outcome):
+            for happening in rest.happenings:
+                self._tell(happening)
+                self._count_end(happening, asked)
+            if self._has_session_moved(before):
+                self._recall()
+                return None
+        return self._plan_next(rest)
+
+    def _has_session_moved(self, before: TerminalStatus) -> bool:
+        """A session that was just adopted, launched or lost may have to be ended, or followed, at once."""
+        session, former = self._status.session, before.session
+        if session is None:
+            return False
+        ended_now = session.ended is not None and (former is None or former.ended is None)
+        begun_now = session.id is not None and (former is None or former.id != session.id)
+        return ended_now or begun_now
+
+    def _plan_next(self, rest: Rest) -> ReconcileResult:
+        tools, uid = self._tools, self._snapshot.uid
+        if rest.retry:
+            tools.queue.fail(uid)
+            return ReconcileResult.WAITING
+        tools.queue.forget(uid)
+        readiness = judge_readiness(rest.outcome.situation)
+        if rest.after is not None:
+            tools.queue.add_after(uid, rest.after, self.lane)
+        else:
+            tools.queue.add_after(uid, tools.full_check_interval * (0.5 + tools.luck.random() / 2), self.lane)
+        if readiness.stalled:
+            return ReconcileResult.STALLED
+        return ReconcileResult.WAITING if readiness.reconciling else ReconcileResult.SETTLED
+
+    async def _write(self, outcome: Outcome) -> bool:
+        """Write the status that follows from an outcome, if it differs in anything that matters."""
+        requested_at = self._snapshot.annotation("reconcile.fluxcd.io/requestedAt")
+        status = build_status(
+            self._status,
+            outcome,
+            spec=self._spec,
+            generation=self._snapshot.generation,
+            sprite=self._sprite,
+            requested_at=requested_at,
+            now=self._tools.clock.now(),
+        )
+        if not is_worth_writing(self._status, status, stored=self._status.observed_generation >= 0):
+            return False
+        self._snapshot = await self._tools.writer.write_status(self._snapshot, status)
+        self._spec = read_spec(self._snapshot.spec())
+        self._status = read_status(self._snapshot.status())
+        return True
+
+    def _tell(self, happening: Happening) -> None:
+        """Post an Event, and log the change of state."""
+        snapshot = self._snapshot
+        kind = EventType.WARNING if happening.warning else EventType.NORMAL
+        ref = ObjectRef(namespace=snapshot.namespace, name=snapshot.name, uid=snapshot.uid)
+        self._tools.events.record(ref, type=kind, reason=happening.reason, action="Reconcile", note=happening.note)
+        log.info(happening.note, extra={"object": _label(snapshot), "reason": happening.reason.value})
+
+    def _count_end(self, happening: Happening, asked: timedelta | None) -> None:
+        """Count what ended or began."""
+        metrics = self._tools.metrics
+        if happening.reason is Reason.ADOPTED:
+            metrics.adoptions.inc()
+        if happening.evidence is not None:
+            proof = None if asked is None else self._tools.clock.monotonic() - asked
+            metrics.count_kill(KillVerdict(happening.evidence.value), proof)
+
+
+def _label(snapshot: Snapshot) -> str:
+    return f"{snapshot.namespace}/{snapshot.name}"

@@ -1,0 +1,132 @@
+"""
+What the operator writes to the Kubernetes API: its finalizer and the status, each against the object that was judged.
+
+Every write names the uid and the resource version it was decided on, so a late one never lands on a successor of the
+same name, and never undoes what somebody else wrote meanwhile. When the object has moved on, it is read again and
+`Outrun` is raised: the visit begins anew with what is there now.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Never, Protocol
+
+from controller.api.names import FINALIZER
+from controller.api.terminal import TerminalStatus, render_status
+from controller.engine.registry import Change, Registry, Snapshot
+from controller.errors import AgentTerminalError
+from controller.kube.errors import Conflict, Invalid, NotFound
+from controller.kube.patches import build_add_finalizer, build_remove_finalizer, build_status_patch
+from controller.tenure import Tenure
+
+GATEWAYS_PARTS: Final = ("socket", "gateways")
+"""These parts of the status belong to the gateways and are never written here."""
+
+
+class Objects(Protocol):
+    """The part of the Kubernetes client that is needed here."""
+
+    async def get(self, namespace: str, name: str) -> dict[str, Any]:
+        """Read one object, consistently."""
+
+    async def patch_status(
+        self, namespace: str, name: str, patch: Mapping[str, Any], *, tenure: Tenure
+    ) -> dict[str, Any]:
+        """Merge a patch into the status subresource."""
+
+    async def patch_json(
+        self, namespace: str, name: str, operations: list[dict[str, Any]], *, subresource: str | None, tenure: Tenure
+    ) -> dict[str, Any]:
+        """Apply a JSON patch."""
+
+
+class Outrun(AgentTerminalError):
+    """The object has moved on, or is gone; the registry knows what is there now."""
+
+
+class Writer:
+    """
+    The operator's hand on one kind of object.
+
+    Args:
+        objects: The Kubernetes API.
+        registry: Takes in each answer, so that our own writes never come back as news.
+        tenure: Permits the writes.
+        on_known: Told each state that the registry took in here.
+    """
+
+    def __init__(
+        self, objects: Objects, registry: Registry, tenure: Tenure, *, on_known: Callable[[Snapshot], None]
+    ) -> None:
+        self._objects = objects
+        self._registry = registry
+        self._tenure = tenure
+        self._on_known = on_known
+
+    async def place_finalizer(self, snapshot: Snapshot) -> Snapshot:
+        """Put our finalizer on, and give the object as it is then."""
+        operations = build_add_finalizer(_describe(snapshot), FINALIZER)
+        return await self._patch(snapshot, operations) if operations else snapshot
+
+    async def remove_finalizer(self, snapshot: Snapshot) -> None:
+        """Take our finalizer off; the object may be gone with it."""
+        operations = build_remove_finalizer(_describe(snapshot), FINALIZER)
+        if not operations:
+            return
+        left = await self._patch(snapshot, operations)
+        if left.deleted is not None and not left.finalizers:
+            self._registry.forget(snapshot.uid)
+
+    async def write_status(self, snapshot: Snapshot, status: TerminalStatus) -> Snapshot:
+        """Write what differs of the status, and give the object as it is then."""
+        old, new = snapshot.status(), render_status(status)
+        for part in GATEWAYS_PARTS:
+            old.pop(part, None)
+            new.pop(part, None)
+        patch = {
+            "metadata": {"uid": snapshot.uid, "resourceVersion": snapshot.resource_version},
+            "status": build_status_patch(old, new),
+        }
+        try:
+            answer = await self._objects.patch_status(snapshot.namespace, snapshot.name, patch, tenure=self._tenure)
+        except (Conflict, Invalid, NotFound) as error:
+            await self._read_again(snapshot, error)
+        return self._take(answer)
+
+    async def _patch(self, snapshot: Snapshot, operations: list[dict[str, Any]]) -> Snapshot:
+        try:
+            answer = await self._objects.patch_json(
+                snapshot.namespace, snapshot.name, operations, subresource=None, tenure=self._tenure
+            )
+        except (Conflict, Invalid, NotFound) as error:
+            await self._read_again(snapshot, error)
+        return self._take(answer)
+
+    def _take(self, answer: Mapping[str, Any]) -> Snapshot:
+        written = Snapshot.of(answer)
+        if self._registry.observe(written) is not Change.STALE:
+            self._on_known(written)
+        return written
+
+    async def _read_again(self, snapshot: Snapshot, error: Conflict | Invalid | NotFound) -> Never:
+        """Find out what became of the object, and let the visit begin anew; a rule that spoke is no race."""
+        if isinstance(error, Invalid) and error.spoke:
+            raise error
+        try:
+            current = Snapshot.of(await self._objects.get(snapshot.namespace, snapshot.name))
+        except NotFound:
+            self._registry.forget(snapshot.uid)
+            raise Outrun(f"AgentTerminal {snapshot.namespace}/{snapshot.name} is gone.") from error
+        if current.uid != snapshot.uid:
+            self._registry.forget(snapshot.uid)
+        if self._registry.observe(current) is not Change.STALE:
+            self._on_known(current)
+        raise Outrun(f"AgentTerminal {snapshot.namespace}/{snapshot.name} has changed meanwhile.") from error
+
+
+def _describe(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "uid": snapshot.uid,
+            "resourceVersion": snapshot.resource_version,
+            "finalizers": list(snapshot.finalizers),
+        }
+    }
