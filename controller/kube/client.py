@@ -13,6 +13,7 @@ The elector builds a client of its own: a renewal must not wait behind sixteen o
 import asyncio
 import base64
 import binascii
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -543,8 +544,12 @@ def _describe(error: Exception) -> str:
             return "its proxy cannot be reached"
         case aiohttp.ClientHttpProxyError():
             return f"its proxy answered {error.status}"
-        case aiohttp.ClientConnectorError():
-            return error.os_error.strerror or type(error.os_error).__name__
+        case aiohttp.ClientConnectorSSLError():
+            return f"TLS could not be agreed on ({error.os_error.strerror})"
+        case aiohttp.ClientConnectorDNSError():
+            return f"its name is not known ({error.os_error.strerror})"
+        case aiohttp.ClientConnectorError() if error.os_error.errno is not None:
+            return os.strerror(error.os_error.errno)
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError() | _HandedOverOnce():
             return "the connection was cut"
         case aiohttp.ClientOSError():
