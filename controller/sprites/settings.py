@@ -38,6 +38,8 @@ def judge_base_url(url: str) -> str | None:
         return "must begin with https://"
     if not parts.hostname:
         return "must name a host"
+    if any(not 0 < len(label) <= 63 for label in parts.hostname.removesuffix(".").split(".")):
+        return "must name a host whose labels have 1 to 63 characters"
     if port == 0:
         return "must not name port 0"
     if parts.scheme == "http" and not is_loopback(parts.hostname):

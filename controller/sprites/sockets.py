@@ -150,7 +150,8 @@ async def _dial(
     classify: Callable[[int, dict[str, str], bytes], SpritesError],
 ) -> ClientConnection:
     try:
-        async with asyncio.timeout(settings.upgrade_limit.total_seconds()):
+        async with asyncio.timeout(settings.connect_limit.total_seconds()) as waiting:
+            dial.waiting = waiting
             return await dial
     except InvalidStatus as refused:
         answer = refused.response
@@ -186,8 +187,10 @@ class _Dial(connect):
         before_send: Callable[[], None],
     ) -> None:
         self.sent = False
+        self.waiting: asyncio.Timeout | None = None
+        """The limit around the opening: for the connection at first, and anew for the answer to the upgrade."""
         self._before_send = before_send
-        self._connect_limit = settings.connect_limit
+        self._upgrade_limit = settings.upgrade_limit
         super().__init__(
             url,
             additional_headers=headers,
@@ -206,14 +209,15 @@ class _Dial(connect):
 
     async def open_tcp_connection(self) -> ClientConnection:
         """Connect, then ask whether the request may go: the library sends it directly after this returns."""
-        async with asyncio.timeout(self._connect_limit.total_seconds()):
-            connection = await super().open_tcp_connection()
+        connection = await super().open_tcp_connection()
         try:
             self._before_send()
         except BaseException:
             connection.transport.abort()
             raise
         self.sent = True
+        if self.waiting is not None:
+            self.waiting.reschedule(asyncio.get_running_loop().time() + self._upgrade_limit.total_seconds())
         return connection
 
     def process_redirect(self, exc: Exception) -> Exception | str:
