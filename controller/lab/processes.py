@@ -108,10 +108,7 @@ async def stop_child(
         # Also for a cancelled stop, and for members of the group whose leader has ended.
         _kill_group(process.pid)
     code = await _wait_exit(process)
-    with contextlib.suppress(TimeoutError):
-        # The pipes of the dead end now; only somebody who left the group can still hold one.
-        async with asyncio.timeout(PIPES_PATIENCE.total_seconds()):
-            await process.wait()
+    await _close_pipes(process)
     return code
 
 
@@ -131,6 +128,26 @@ async def _wait_exit(process: asyncio.subprocess.Process) -> int:
     while process.returncode is None:  # noqa: ASYNC110 - asyncio has no event for it
         await asyncio.sleep(0.01)
     return process.returncode
+
+
+async def _close_pipes(process: asyncio.subprocess.Process) -> None:
+    """
+    Take the last words of a child that has ended, and close its pipes even if somebody who left its group holds one.
+
+    asyncio offers no public way to the transport, and leaves it open until every pipe has ended.
+    """
+    transport = process._transport  # noqa: SLF001 - see above
+    if not isinstance(transport, asyncio.SubprocessTransport):
+        return
+    pipes = [pipe for pipe in (transport.get_pipe_transport(1), transport.get_pipe_transport(2)) if pipe is not None]
+    try:
+        async with asyncio.timeout(PIPES_PATIENCE.total_seconds()):
+            while not all(pipe.is_closing() for pipe in pipes):  # noqa: ASYNC110 - asyncio has no event for it
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        pass
+    finally:
+        transport.close()
 
 
 def _kill_group(group: int) -> None:

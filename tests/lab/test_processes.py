@@ -181,7 +181,15 @@ async def test_stopping_does_not_wait_for_whoever_left_the_group_and_holds_its_p
     assert await stop_child(child) == -signal.SIGTERM
     assert time.monotonic() - began < 4
     os.kill(escaped, signal.SIGKILL)
-    await child.wait()
+
+
+async def test_the_last_words_of_a_stopped_child_can_be_read() -> None:
+    words = ["sh", "-c", "trap 'head -c 50000 /dev/zero; exit' TERM; echo ready; while :; do sleep 0.01; done"]
+    child = await start_child(words, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    await child.stdout.readline()
+    await stop_child(child)
+    assert len(await child.stdout.read()) == 50_000
 
 
 async def test_stopping_ends_a_frozen_child() -> None:
