@@ -135,6 +135,20 @@ def _read(model: type[M], raw: Mapping[str, Any], root: str) -> M:
     """Read with a model, and tell of the first thing that cannot be read."""
     try:
         return model.model_validate(raw)
+    except ValidationError:
+        pass
+    try:
+        # Only now, since the API server stores no null: a null is an absent field.
+        return model.model_validate(_drop_nulls(raw))
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         raise ObjectUnreadable(render_path(root, first["loc"]), first["msg"]) from None
+
+
+def _drop_nulls(value: Any) -> Any:
+    """Copy JSON without the fields that are null."""
+    if isinstance(value, Mapping):
+        return {name: _drop_nulls(field) for name, field in value.items() if field is not None}
+    if isinstance(value, list):
+        return [_drop_nulls(entry) for entry in value]
+    return value

@@ -462,3 +462,60 @@ CHANGES: Final = (
     ),
 )
 """Objects that are changed."""
+
+INHERITED: Final = (
+    Changed("a bad sprite name beside another field", ADOPT | {"spriteName": "A"}, {"suspend": True}),
+    Changed("a bad number beside another field", ADOPT | {"idleTimeoutSeconds": -5}, {"suspend": True}),
+    Changed(
+        "a bad number for another bad number",
+        ADOPT | {"idleTimeoutSeconds": -5},
+        {"idleTimeoutSeconds": -6},
+        ("spec.idleTimeoutSeconds",),
+    ),
+    Changed("an unknown word beside another field", ADOPT | {"relaunch": "Always"}, {"suspend": True}),
+    Changed("an unknown word and a rule", ADOPT | {"relaunch": "Always"}, {"spriteName": "b"}, ("spec.spriteName",)),
+    Changed("a bad refresh beside another field", hold(expireSeconds=60, refreshSeconds=31), {"suspend": True}),
+    Changed(
+        "a bad refresh beside another field of hold",
+        hold(expireSeconds=60, refreshSeconds=31),
+        {"hold": {"mode": "Always"}},
+        ("spec.hold.refreshSeconds",),
+    ),
+    Changed("a bad word beside another field of launch", launch(command=["a", "\x00"]), {"launch": {"rows": 2}}),
+    Changed(
+        "a bad word beside another word",
+        launch(command=["a", "\x00"]),
+        {"launch": {"command": ["b", "\x00"]}},
+        ("spec.launch.command[1]",),
+    ),
+    Changed("too many words beside another field of launch", launch(command=["a"] * 201), {"launch": {"rows": 2}}),
+    Changed(
+        "a bad variable beside another variable",
+        env({"name": "A-B", "value": "1"}),
+        {"launch": {"env": [{"name": "C", "value": ""}, {"name": "A-B", "value": "1"}]}},
+    ),
+    Changed(
+        "a bad variable with another value",
+        env({"name": "A-B", "value": "1"}),
+        {"launch": {"env": [{"name": "A-B", "value": "2"}]}},
+    ),
+    Changed(
+        "a variable with both values and another value",
+        env({"name": "A", "value": "1", "valueFrom": FROM_SECRET}),
+        {"launch": {"env": [{"name": "A", "value": "2", "valueFrom": FROM_SECRET}]}},
+        ("spec.launch.env[0]",),
+    ),
+    Changed("neither sessionId nor launch beside another field", {"spriteName": "a"}, {"suspend": True}, ("spec",)),
+    Changed("neither sessionId nor launch, and nothing changed", {"spriteName": "a"}, {}),
+    Changed(
+        "a created time alone beside another field",
+        LAUNCH | {"sessionCreatedTime": CREATED},
+        {"suspend": True},
+        ("spec.sessionCreatedTime",),
+    ),
+    Changed(
+        "terminated and attached from the beginning", ADOPT | {"terminated": True, "attached": True}, {"suspend": True}
+    ),
+    Changed("a NUL in a directory beside another field", launch(workingDirectory="\x00"), {"launch": {"rows": 3}}),
+)
+"""Changes of objects stored under looser limits, as an older CRD may have had them: the unchanged keeps its right."""
