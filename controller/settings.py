@@ -14,6 +14,7 @@ import difflib
 import ipaddress
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -541,7 +542,16 @@ def render_settings_help() -> str:
     for variable in VARIABLES:
         if variable.reader is Reader.LAB:
             continue
-        lines += [f"{variable.name}", f"    {variable.meaning}", f"    {_render_rule(variable)}"]
+        lines.append(variable.name)
+        for text in (variable.meaning, f"Must be {variable.rule.sentence}. Default: {variable.default_words}."):
+            lines += textwrap.wrap(
+                text,
+                76,
+                initial_indent="    ",
+                subsequent_indent="    ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
     return "\n".join(lines)
 
 
@@ -568,7 +578,3 @@ def render_settings_page() -> str:
         for variable in VARIABLES
     ]
     return "\n".join(lines) + "\n"
-
-
-def _render_rule(variable: Variable[Any]) -> str:
-    return f"Must be {variable.rule.sentence}. Default: {variable.default_words}."

@@ -29,15 +29,21 @@ class Entry:
 
 
 COMMANDS: Final[Mapping[str, Entry]] = {
-    "operator": Entry("controller.cli.operator", "operator_command", "Run the operator against a cluster."),
-    "crd": Entry("controller.cli.crd", "crd_command", "Print the CustomResourceDefinition."),
+    "operator": Entry(
+        "controller.cli.operator", "operator_command", "Run the operator against a cluster, in the foreground."
+    ),
+    "crd": Entry("controller.cli.crd", "crd_command", "Print the CustomResourceDefinition of AgentTerminal as YAML."),
     "demo": Entry("controller.cli.demo", "demo_command", "Watch three terminals live and die, all on this machine."),
     "lab": Entry("controller.cli.lab", "lab_command", "Keep the demo's world running in the foreground."),
     "control-plane": Entry(
-        "controller.cli.control_plane", "control_plane_command", "Run a real etcd and kube-apiserver on loopback."
+        "controller.cli.control_plane",
+        "control_plane_command",
+        "Run a real Kubernetes control plane on loopback: etcd and kube-apiserver.",
     ),
     "sprites-emulator": Entry(
-        "controller.cli.sprites_emulator", "sprites_emulator_command", "Serve the Sprites API on loopback."
+        "controller.cli.sprites_emulator",
+        "sprites_emulator_command",
+        "Serve the Sprites API on loopback, with real processes, until Ctrl-C.",
     ),
     "bench": Entry("controller.cli.bench", "bench_command", "Measure the operator on a real API server."),
 }

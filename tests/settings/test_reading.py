@@ -302,3 +302,4 @@ def test_help_and_page_name_every_variable_with_its_rule_and_default() -> None:
         assert variable.rule.sentence in row
         assert variable.default_words in row
         assert (variable.name in help_text) == (variable.name != "AGENTTERMINAL_CACHE")
+    assert max(len(line) for line in help_text.splitlines()) < 80
