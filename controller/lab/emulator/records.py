@@ -1,0 +1,104 @@
+"""
+Sessions without processes, for benchmarks that hold thousands of them on a small machine.
+
+Promise: list, exec, attach and kill answer as with real processes. A command with a terminal lives until it is
+killed; one without ends with 0 when its input has ended, and has no output. Ids begin anew with each cold start.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from signal import Signals
+
+from controller.lab.emulator.frames import Stream
+from controller.lab.emulator.settings import KillReach
+from controller.lab.emulator.world import Command, ProcessEntry
+
+_HARMLESS = frozenset({Signals.SIGCHLD, Signals.SIGCONT, Signals.SIGURG, Signals.SIGWINCH, Signals.SIGSTOP})
+"""What does not end a process without a handler (and stopping, which a record cannot show)."""
+
+
+class RecordProcess:
+    """A process that is only written down."""
+
+    def __init__(self, pid: int, command: Command) -> None:
+        self.pid = pid
+        self.argv = command.argv
+        self.command = " ".join([command.path, *command.argv[1:]])
+        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._tty = command.tty
+        self._stdin = command.stdin
+        self._on_drained: Callable[[], None] | None = None
+
+    def start(self, on_output: Callable[[Stream, bytes], None], on_drained: Callable[[], None]) -> None:  # noqa: ARG002 - there is no output
+        """Begin; without input to wait for, that is also the end of a command without a terminal."""
+        self._on_drained = on_drained
+        if not self._tty and not self._stdin:
+            self.end(0)
+
+    def hold_output(self, *, held: bool) -> None:
+        """Hold nothing."""
+
+    async def write(self, data: bytes) -> None:
+        """Take input and do nothing with it."""
+
+    def end_input(self) -> None:
+        """End with the input."""
+        if not self._tty:
+            self.end(0)
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Have no size."""
+
+    def close(self) -> None:
+        """Hold nothing open."""
+        self._on_drained = None
+
+    def end(self, code: int) -> None:
+        """End; twice is once."""
+        if not self.exited.done():
+            self.exited.set_result(code)
+            if self._on_drained is not None:
+                self._on_drained()
+
+
+class RecordWorld:
+    """The records of one sprite between two cold starts."""
+
+    def __init__(self) -> None:
+        self._next = 2
+        self._processes: dict[int, RecordProcess] = {}
+
+    async def spawn(self, command: Command) -> RecordProcess:
+        """Write a process down."""
+        process = RecordProcess(self._next, command)
+        self._next += 1
+        self._processes[process.pid] = process
+        process.exited.add_done_callback(lambda _: self._processes.pop(process.pid, None))
+        return process
+
+    async def signal(self, pid: int, number: int, reach: KillReach) -> tuple[int, ...]:  # noqa: ARG002 - no groups
+        """End the record, unless the signal would not end a process."""
+        process = self._processes.get(pid)
+        if process is None:
+            return ()
+        with contextlib.suppress(ValueError):
+            if Signals(number) in _HARMLESS:
+                return (pid,)
+        process.end(128 + number)
+        return (pid,)
+
+    async def freeze(self) -> None:
+        """Stand still, as always."""
+
+    async def thaw(self) -> None:
+        """Go on standing still."""
+
+    async def end(self) -> None:
+        """End all records."""
+        for process in list(self._processes.values()):
+            process.end(137)
+
+    def read_table(self) -> list[ProcessEntry]:
+        """List the records."""
+        return [ProcessEntry(None, p.pid, 1, "S", p.argv) for p in self._processes.values()]
