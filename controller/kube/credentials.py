@@ -352,11 +352,17 @@ def _read_kubeconfig(login: Kubeconfig, folder: str) -> ConnectionFacts:
 def _find_user(merger: Any, context: Any) -> Any:
     """Give the user's entry, or None where the context names none (`kubectl proxy` needs none)."""
     name = context.safe_get("user")
-    users = merger.config.safe_get("users")
-    if not name or not users:
+    if not name:
         return None
-    entry = merger.config["users"].get_with_name(name, safe=True)
-    return entry.safe_get("user") and entry["user"] if entry is not None else None
+    users = merger.config.safe_get("users")
+    entry = merger.config["users"].get_with_name(name, safe=True) if users else None
+    if entry is None:
+        raise CredentialsUnusable(f"The kubeconfig's context names the user {name}, and there is no such user in it.")
+    # An entry without anything in it is an anonymous user, as kubectl has it.
+    user = entry["user"] if entry.safe_get("user") else None
+    if user is not None and not isinstance(user.value, dict):
+        raise CredentialsUnusable(f"The kubeconfig's user {name} is not a mapping.")
+    return user
 
 
 def _judge_renewal(user: Any, *, has_end: bool) -> Renewal:
