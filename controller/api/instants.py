@@ -46,7 +46,7 @@ def read_instant(text: str) -> int | None:
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
     days = _count_days(year, month, day)
     offset_hours, offset_minutes = int(match[9] or 0), int(match[10] or 0)
-    if days is None or offset_hours > 24 or offset_minutes > 60:
+    if days is None or hour > 23 or minute > 59 or second > 59 or offset_hours > 24 or offset_minutes > 60:
         return None
     offset = (offset_hours * 60 + offset_minutes) * (-1 if match[8] == "-" else 1)
     seconds = ((days * 24 + hour) * 60 + minute - offset) * 60 + second
