@@ -17,6 +17,7 @@ from controller.engine.limits import Priority
 from controller.engine.observer import SpriteObserver
 from controller.engine.tokens import TokenBook, TokenTrouble
 from controller.errors import Failure
+from controller.plan.facts import Probed
 from controller.plan.launch import (
     read_traces,
     render_launch_script,
@@ -26,7 +27,6 @@ from controller.plan.launch import (
     render_upload_command,
 )
 from controller.plan.looks import LookFailed
-from controller.plan.terminal import Probed
 from controller.sprites.client import SpritesClient
 from controller.sprites.errors import LaunchUnclear, SpritesError
 from controller.sprites.token import Token
@@ -100,7 +100,7 @@ class Launcher:
         self._observer.note_wake(place.token, place.sprite)
         started = self._clock.monotonic()
         try:
-            return await self._client.launch_session(
+            announced = await self._client.launch_session(
                 place.token,
                 place.sprite,
                 render_session_command(directory, intent.nonce),
@@ -114,6 +114,8 @@ class Launcher:
         except SpritesError as error:
             self._observer.slow_down(place.token, error)
             return LookFailed(error.failure, error.message, started, error.retry_after)
+        self._observer.note_awake(place.token, place.sprite)
+        return announced
 
     async def probe(self, place: Place, intent: LaunchIntent) -> Probed | LookFailed:
         """Look for the traces of a launch."""
@@ -155,4 +157,5 @@ class Launcher:
         except SpritesError as error:
             self._observer.slow_down(place.token, error)
             return LookFailed(error.failure, error.message, started, error.retry_after)
+        self._observer.note_awake(place.token, place.sprite)
         return result.exit_code, result.stdout.decode("utf-8", "replace")

@@ -9,11 +9,11 @@ session lists per sprite. A failed look answers those who asked and spoils nothi
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Generic, TypeVar
 
-from controller.api.session import Cause, Sprite
+from controller.api.session import Cause, Sprite, SpriteState
 from controller.clock import Clock
 from controller.engine.limits import Limiter, Priority
 from controller.plan.looks import NOT_LOOKED, Listed, LookFailed, SessionsLook, SpriteAway, SpriteLook, SpriteSeen
@@ -70,6 +70,8 @@ class _SpriteBook:
     alone: _Shared[SpriteLook] = field(default_factory=_Shared[SpriteLook])
     sessions: SessionsLook = NOT_LOOKED
     last_wake_time: datetime | None = None
+    awake_at: timedelta | None = None
+    """When it last answered from inside: metadata that was read before lags behind."""
     kills: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
 
@@ -155,6 +157,10 @@ class SpriteObserver:
         """Remember a call that could have woken the sprite."""
         self._sprite_book(self._book(token), name).last_wake_time = self._clock.now()
 
+    def note_awake(self, token: Token, name: str) -> None:
+        """Remember that the sprite has just answered from inside, so it runs."""
+        self._sprite_book(self._book(token), name).awake_at = self._clock.monotonic()
+
     async def enter(self, token: Token, priority: Priority) -> None:
         """Wait for a call's turn in the token's budget."""
         await self._book(token).limiter.enter(priority)
@@ -236,6 +242,9 @@ class SpriteObserver:
     ) -> SpriteLook:
         """Tell a sprite that is there from one that is away, and how sure the latter is."""
         if sprite is not None and wanted_id in (None, sprite.id):
+            awake_at = self._sprite_book(book, sprite.name).awake_at
+            if awake_at is not None and awake_at >= listing.started:
+                sprite = replace(sprite, state=SpriteState.RUNNING)
             return SpriteSeen(sprite, listing.started, listing.read_time)
         confirmed = False
         if wanted_id is not None and all(other.id != wanted_id for other in listing.sprites.values()):
@@ -255,4 +264,5 @@ class SpriteObserver:
             self.slow_down(book.token, error)
             return started, LookFailed(error.failure, error.message, started, error.retry_after)
         sprite.sessions = Listed(sessions, started)
+        sprite.awake_at = self._clock.monotonic()
         return started, sprite.sessions

@@ -31,7 +31,7 @@ from controller.kube.events import EventRecorder
 from controller.metrics import Metrics, ReconcileResult
 from controller.plan.kill import Presence, find_presence
 from controller.plan.looks import Listed, SpriteSeen
-from controller.plan.terminal import is_paused
+from controller.plan.resting import is_paused
 from controller.sprites.client import SpritesClient
 from controller.tenure import Tenure, TenureEnded
 

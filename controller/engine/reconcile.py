@@ -39,20 +39,20 @@ from controller.engine.tokens import TokenBook, TokenTrouble
 from controller.engine.writer import Outrun, Writer
 from controller.kube.events import EventRecorder, EventType, ObjectRef
 from controller.metrics import KillVerdict, LaunchResult, Metrics, ReconcileResult
+from controller.plan.facts import Facts, Memory, Probed, TokenFinding
 from controller.plan.kill import ComeAgain, Unproven, note_refused, note_settled
 from controller.plan.looks import NOT_LOOKED, LookFailed, SessionsLook, SpriteLook, SpriteSeen
+from controller.plan.resting import rest_on_failure
+from controller.plan.starting import rest_launch_failed, rest_launch_invalid
 from controller.plan.status import build_status, is_worth_writing
-from controller.plan.terminal import (
-    Facts,
+from controller.plan.steps import (
     Happening,
     Leave,
     LookAtSessions,
     LookAtSprite,
-    Memory,
     Outcome,
     PlaceFinalizer,
     Plan,
-    Probed,
     ProbeLaunch,
     RecordIntent,
     ReleaseObject,
@@ -60,13 +60,9 @@ from controller.plan.terminal import (
     SendKill,
     StartSession,
     SweepLaunch,
-    TokenFinding,
-    plan_terminal,
-    rest_launch_failed,
-    rest_launch_invalid,
-    rest_on_failure,
-    rest_unproven,
 )
+from controller.plan.teardown import rest_unproven
+from controller.plan.terminal import plan_terminal
 from controller.sprites.client import SpritesClient
 from controller.sprites.errors import SpritesError
 from controller.sprites.token import Token
@@ -246,11 +242,15 @@ class _Visit:
         )
 
     def _recall(self) -> None:
-        if self._token is None:
-            return
-        name = self._spec.sprite_name
-        self._sprite = self._tools.observer.recall_sprite(self._token, name, wanted_id=self._wanted_sprite_id())
-        self._sessions = self._tools.observer.recall_sessions(self._token, name)
+        self._recall_sprite()
+        if self._token is not None:
+            self._sessions = self._tools.observer.recall_sessions(self._token, self._spec.sprite_name)
+
+    def _recall_sprite(self) -> None:
+        if self._token is not None:
+            self._sprite = self._tools.observer.recall_sprite(
+                self._token, self._spec.sprite_name, wanted_id=self._wanted_sprite_id()
+            )
 
     def _wanted_sprite_id(self) -> str | None:
         session = self._status.session
@@ -396,6 +396,7 @@ class _Visit:
         match answer:
             case Announced():
                 self._announced = answer
+                self._recall_sprite()
                 self._tools.metrics.count_launch(LaunchResult.LAUNCHED)
             case LaunchLost():
                 self._tools.metrics.count_launch(LaunchResult.UNCLEAR)

@@ -10,7 +10,7 @@ etcd's revisions.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -217,6 +217,11 @@ class Registry:
         displaced = tuple(self._displaced)
         self._displaced.clear()
         return displaced
+
+    @property
+    def buried(self) -> Collection[str]:
+        """The uids that were forgotten lately; a live view."""
+        return self._tombstones.keys()
 
     def __iter__(self) -> Iterator[Snapshot]:
         """Walk over all objects as they stand now; the registry may change during the walk."""

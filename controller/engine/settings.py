@@ -70,6 +70,9 @@ class LivenessSettings:
     loop_lag_max: timedelta = timedelta(seconds=30)
     """A loop that does not get its turn for this long renews no Lease and kills nobody in time."""
 
+    loop_lag_window: timedelta = timedelta(minutes=1)
+    """The worst lag of this last while counts: a probe that could not be answered during the lag sees it afterwards."""
+
     sample_interval: timedelta = timedelta(seconds=1)
     """How often the loop's own lateness is measured: cheap, and fine enough for a histogram."""
 
@@ -77,6 +80,7 @@ class LivenessSettings:
         _refuse(
             ("watch_lag_max", "must be longer than zero", self.watch_lag_max <= _NO_TIME),
             ("loop_lag_max", "must be longer than zero", self.loop_lag_max <= _NO_TIME),
+            ("loop_lag_window", "must be at least loop_lag_max", self.loop_lag_window < self.loop_lag_max),
             (
                 "sample_interval",
                 "must be longer than zero and at most loop_lag_max",

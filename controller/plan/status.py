@@ -14,7 +14,7 @@ from controller.api.situations import Phase, judge_phase, judge_readiness
 from controller.api.terminal import Condition, KillStatus, SpriteStatus, TerminalSpec, TerminalStatus
 from controller.errors import Failure
 from controller.plan.looks import LookFailed, NotLooked, SpriteAway, SpriteLook, SpriteSeen
-from controller.plan.terminal import Outcome, Verdict
+from controller.plan.steps import Outcome, Verdict
 
 _TRUE: Final = ConditionStatus.TRUE
 _FALSE: Final = ConditionStatus.FALSE

@@ -1,0 +1,111 @@
+"""All that a decision about one object weighs, and what only this process remembers of it. Frozen values."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from controller.api.session import Announced
+from controller.api.situations import Situation
+from controller.api.terminal import (
+    TerminalSpec,
+    TerminalStatus,
+)
+from controller.plan.kill import (
+    KillProgress,
+)
+from controller.plan.launch import (
+    Traces,
+)
+from controller.plan.looks import (
+    LookFailed,
+    SessionsLook,
+    SpriteLook,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFinding:
+    """
+    Whether there is a token for this object. `trouble` None means there is.
+
+    `kill_usable` is True where a session already recorded may still be ended: with the token that served last, or with
+    the operator's own. `passing` is True where the trouble is likely to go by itself (the Secret could not be read).
+    """
+
+    trouble: Situation | None = None
+    message: str = ""
+    kill_usable: bool = True
+    passing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The traces of a launch were looked for; `traces` is None where the probe did not come to its end."""
+
+    traces: Traces | None
+    started: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """
+    What this process alone remembers of one object.
+
+    Args:
+        kill: How far a kill has come.
+        fresh_nonce: The intent that this process recorded and has not tried yet, or that was refused for certain.
+        refusals: Launches refused in a row.
+        launch_not_before: No launch before this moment, monotonic.
+        search_asked: Since when a lost launch is searched for, monotonic.
+        absent_at: When the first list that lacked a live session started, monotonic.
+        swept_nonce: The launch whose script was removed, so that it never runs.
+    """
+
+    kill: KillProgress | None = None
+    fresh_nonce: str | None = None
+    refusals: int = 0
+    launch_not_before: timedelta | None = None
+    search_asked: timedelta | None = None
+    absent_at: timedelta | None = None
+    swept_nonce: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """
+    All that a decision about one object weighs.
+
+    Args:
+        generation: `metadata.generation`.
+        deleting: The deletion mark is set.
+        has_finalizer: Ours is on the object.
+        spec: What is declared.
+        status: What was recorded last.
+        token: Whether the sprite may be asked at all.
+        owner: Another object (`namespace/name`) that owns the session this one would adopt or has.
+        sprite: The last look at the sprite's metadata.
+        sessions: The last look at its session list.
+        probed: The last search for the traces of a launch.
+        announced: What a create that this visit made has announced.
+        first_seen: When this process first saw the object, monotonic.
+        doubt: Since when it is in question whether the session lives, monotonic; None where it is not.
+        last_wake_time: Our last call that could have woken the sprite.
+        now: Monotonic.
+        now_time: Wall time.
+    """
+
+    generation: int
+    deleting: bool
+    has_finalizer: bool
+    spec: TerminalSpec
+    status: TerminalStatus
+    token: TokenFinding
+    owner: str | None
+    sprite: SpriteLook
+    sessions: SessionsLook
+    probed: Probed | LookFailed | None
+    announced: Announced | None
+    first_seen: timedelta
+    doubt: timedelta | None
+    last_wake_time: datetime | None
+    now: timedelta
+    now_time: datetime

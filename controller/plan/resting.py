@@ -1,0 +1,167 @@
+"""
+The rests that several decisions share.
+
+What is said when a call failed, a token is missing, a session lives or has ended is written once, so that one situation
+is always told in one way.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final, assert_never
+
+from controller.api.conditions import ConditionStatus, Reason
+from controller.api.session import SpriteState
+from controller.api.situations import Situation
+from controller.api.terminal import (
+    Relaunch,
+    SessionEnd,
+    SessionStatus,
+    TerminalSpec,
+)
+from controller.plan.ends import EndReason
+from controller.plan.facts import Facts, Memory
+from controller.plan.failures import STALL_RETRY, Stall, judge_failure
+from controller.plan.kill import (
+    METADATA_AGE,
+)
+from controller.plan.looks import (
+    LookFailed,
+    NotLooked,
+    SpriteAway,
+    SpriteLook,
+    SpriteSeen,
+)
+from controller.plan.steps import Happening, LookAtSprite, Outcome, Plan, Rest, Verdict
+
+SPRITE_AWAY_AGAIN: Final = timedelta(seconds=30)
+
+
+def rest_on_failure(facts: Facts, memory: Memory, failed: LookFailed) -> Plan:
+    """Say that a call failed, and come again when its kind allows."""
+    verdict = judge_failure(failed)
+    outcome = Outcome(verdict.situation, failed.message, session=facts.status.session, kill=facts.status.kill)
+    if isinstance(verdict, Stall):
+        return Plan(Rest(outcome, STALL_RETRY), memory)
+    return Plan(Rest(outcome, verdict.after, retry=verdict.after is None), memory)
+
+
+def rest_token(facts: Facts, memory: Memory, trouble: Situation) -> Plan:
+    """Say what is wrong with the token; a Secret may be mended without the object changing."""
+    outcome = Outcome(trouble, facts.token.message, session=facts.status.session, kill=facts.status.kill)
+    if facts.token.passing:
+        return Plan(Rest(outcome, retry=True), memory)
+    warning = Happening(Reason(trouble.value), facts.token.message, warning=True)
+    return Plan(Rest(outcome, STALL_RETRY, happenings=(warning,)), memory)
+
+
+def need_sprite(facts: Facts, memory: Memory) -> SpriteSeen | Plan:
+    """Get a sprite that was seen lately, or the step that leads there."""
+    match facts.sprite:
+        case NotLooked():
+            return Plan(LookAtSprite(facts.now - METADATA_AGE / 2), memory)
+        case LookFailed() as failed:
+            return rest_on_failure(facts, memory, failed)
+        case SpriteAway(successor=None):
+            outcome = Outcome(
+                Situation.SPRITE_NOT_FOUND,
+                f"The Sprites API has no sprite {facts.spec.sprite_name}; this goes on by itself once it is created.",
+                session=facts.status.session,
+                kill=facts.status.kill,
+            )
+            return Plan(Rest(outcome, SPRITE_AWAY_AGAIN), memory)
+        case SpriteAway(successor=successor, started=started, read_time=read_time):
+            assert successor is not None
+            return SpriteSeen(successor, started, read_time)
+        case SpriteSeen() as seen:
+            if facts.now - seen.started > METADATA_AGE:
+                return Plan(LookAtSprite(facts.now - METADATA_AGE / 2), memory)
+            return seen
+        case _:
+            assert_never(facts.sprite)
+
+
+def is_paused(look: SpriteLook) -> bool:
+    """Tell whether a look would wake the sprite. A state that is absent or unknown does not say so."""
+    return isinstance(look, SpriteSeen) and look.sprite.state in (SpriteState.WARM, SpriteState.COLD)
+
+
+def rest_live(facts: Facts, memory: Memory, session: SessionStatus, *, happenings: tuple[Happening, ...] = ()) -> Plan:
+    """Say that the session lives, and whether somebody watches it."""
+    attached = bool(facts.spec.attached)
+    message = f"Session {session.id} lives and {'somebody' if attached else 'nobody'} is attached."
+    if facts.spec.terminated or facts.deleting:
+        situation, message = Situation.TERMINATING, f"Session {session.id} is being ended."
+    else:
+        situation = Situation.RUNNING if attached else Situation.DETACHED
+    outcome = Outcome(
+        situation,
+        message,
+        session=session,
+        kill=facts.status.kill if happenings == () else None,
+        live=Verdict(ConditionStatus.TRUE, Reason.LIVE),
+        doubt_settled=True,
+    )
+    return Plan(Rest(outcome, happenings=happenings), memory)
+
+
+def rest_ended(facts: Facts, memory: Memory, session: SessionStatus, reason: EndReason, message: str) -> Plan:
+    """Write an end. Whether another session follows is for the next visit to decide."""
+    ended = end_session(facts, session, reason)
+    assert ended.ended is not None
+    situation = judge_situation_after(facts.spec, ended.ended)
+    outcome = Outcome(
+        situation,
+        message,
+        session=ended,
+        kill=facts.status.kill,
+        live=Verdict(ConditionStatus.FALSE, Reason(situation.value), message),
+        doubt_settled=True,
+    )
+    happening = Happening(Reason(str(reason)), message, warning=reason is not EndReason.EXITED)
+    memory = replace(memory, absent_at=None, search_asked=None, fresh_nonce=None)
+    return Plan(Rest(outcome, happenings=(happening,)), memory)
+
+
+def rest_terminated(facts: Facts, memory: Memory, reason: Reason, message: str) -> Plan:
+    """Say that nothing is left to end."""
+    outcome = Outcome(
+        Situation.TERMINATED,
+        message,
+        session=facts.status.session,
+        kill=facts.status.kill,
+        terminated=Verdict(ConditionStatus.TRUE, reason, message),
+        live=Verdict(ConditionStatus.FALSE, reason, message),
+        doubt_settled=True,
+    )
+    return Plan(Rest(outcome), memory)
+
+
+def end_session(facts: Facts, session: SessionStatus, reason: EndReason) -> SessionStatus:
+    """Write the end of a session, with who was attached then: a second start asks for somebody who came since."""
+    ended = SessionEnd(
+        reason=str(reason),
+        time=facts.now_time,
+        generation=facts.generation,
+        attached=bool(facts.spec.attached),
+        socket_id=facts.spec.active_socket_id,
+    )
+    return session.model_copy(update={"ended": ended})
+
+
+def judge_situation_after(spec: TerminalSpec, ended: SessionEnd) -> Situation:
+    """Name the situation of an object whose session has ended."""
+    match EndReason(ended.reason):
+        case EndReason.EXITED:
+            return Situation.EXITED
+        case EndReason.EXIT_UNSEEN:
+            return Situation.EXIT_UNSEEN
+        case EndReason.REAPED:
+            return Situation.REAPED
+        case EndReason.TERMINATED:
+            return Situation.TERMINATED
+        case EndReason.LAUNCH_UNCLEAR:
+            return Situation.LAUNCH_UNCLEAR
+        case EndReason.LOST:
+            if spec.launch is not None and spec.relaunch is Relaunch.ON_LOST:
+                return Situation.RELAUNCHING
+            return Situation.LOST

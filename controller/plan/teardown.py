@@ -1,0 +1,223 @@
+"""
+How a terminal's session is ended: because `terminated` asks for it, or because the object is deleted.
+
+The finalizer goes only on proof, on `Orphan`, or where there is nothing to guard. The kill itself is `plan.kill`'s.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import assert_never
+
+from controller.api.conditions import ConditionStatus, Reason
+from controller.api.session import Cause, Identity
+from controller.api.situations import Situation
+from controller.api.terminal import (
+    DeletionPolicy,
+    KillStatus,
+    KillTrigger,
+    SessionStatus,
+)
+from controller.plan.ends import EndReason
+from controller.plan.facts import Facts, Memory
+from controller.plan.failures import STALL_RETRY
+from controller.plan.kill import (
+    METADATA_AGE,
+    AskSessions,
+    AskSprite,
+    ComeAgain,
+    KillEvidence,
+    KillFacts,
+    KillProgress,
+    Proven,
+    Send,
+    Unproven,
+    plan_kill,
+)
+from controller.plan.looks import (
+    SpriteAway,
+)
+from controller.plan.resting import end_session, need_sprite, rest_terminated
+from controller.plan.starting import describe_launched, plan_adopt, rest_launched, search_launch
+from controller.plan.steps import (
+    Happening,
+    Leave,
+    LookAtSessions,
+    LookAtSprite,
+    Outcome,
+    Plan,
+    ReleaseObject,
+    Rest,
+    SendKill,
+    SweepLaunch,
+    Verdict,
+)
+
+
+def plan_deletion(facts: Facts, memory: Memory) -> Plan:
+    """Let the object go once its session is proven dead, was never there, or is given up by `Orphan`."""
+    if not facts.has_finalizer:
+        return Plan(Leave(), memory)
+    session = facts.status.session
+    if session is None or session.ended is not None:
+        return Plan(ReleaseObject(None), memory)
+    if facts.spec.deletion_policy is DeletionPolicy.ORPHAN:
+        note = f"Left session {session.id or 'of an unfinished launch'} running in sprite {facts.spec.sprite_name}."
+        return Plan(ReleaseObject(Happening(Reason.ORPHANED, note)), memory)
+    return _plan_end(facts, memory, session, KillTrigger.DELETED)
+
+
+def plan_terminated(facts: Facts, memory: Memory) -> Plan:
+    """End the session. One that was declared for adoption and never adopted is adopted first, so that it dies too."""
+    session = facts.status.session
+    if session is None:
+        if facts.spec.session_id is None:
+            return rest_terminated(facts, memory, Reason.NOTHING_TO_END, "No session was adopted or launched.")
+        return plan_adopt(facts, memory, facts.spec.session_id)
+    if session.ended is None:
+        return _plan_end(facts, memory, session, KillTrigger.TERMINATED)
+    if session.ended.reason in (EndReason.TERMINATED, EndReason.REAPED):
+        return rest_terminated(facts, memory, Reason.CONFIRMED, "The session was killed and is proven dead.")
+    return rest_terminated(facts, memory, Reason.ALREADY_ENDED, "The session had ended before it was asked to.")
+
+
+def _plan_end(facts: Facts, memory: Memory, session: SessionStatus, trigger: KillTrigger) -> Plan:
+    """End a session that is recorded, or whose launch is."""
+    if not facts.token.kill_usable:
+        situation = facts.token.trouble or Situation.TOKEN_NOT_ALLOWED
+        return _rest_unended(facts, memory, situation, Reason(situation.value), facts.token.message, after=STALL_RETRY)
+    if session.id is None:
+        return _plan_end_of_launch(facts, memory, session, trigger)
+    identity = Identity(session.sprite_id or "", session.id, session.created)
+    progress = memory.kill or KillProgress(asked=facts.now, asked_time=facts.now_time)
+    kill_facts = KillFacts(identity, facts.sprite, facts.sessions, facts.last_wake_time, facts.now, facts.now_time)
+    progress, step = plan_kill(progress, kill_facts)
+    memory = replace(memory, kill=progress)
+    match step:
+        case AskSprite():
+            return Plan(LookAtSprite(facts.now - METADATA_AGE / 2), memory)
+        case AskSessions(since=since):
+            cause = Cause.IDENTIFY if progress.settled is None else Cause.PROVE
+            return Plan(LookAtSessions(since, cause), memory)
+        case Send():
+            return Plan(SendKill(identity), memory)
+        case ComeAgain():
+            return Plan(step, memory)
+        case Unproven() as unproven:
+            return rest_unproven(facts, memory, trigger, unproven)
+        case Proven(evidence=evidence):
+            return _conclude_kill(facts, memory, session, trigger, evidence)
+        case _:
+            assert_never(step)
+
+
+def rest_unproven(facts: Facts, memory: Memory, trigger: KillTrigger, unproven: Unproven) -> Plan:
+    """Say how far a kill got, and come again."""
+    progress = memory.kill
+    kill = None if progress is None else _describe_kill(facts, progress, trigger, evidence=None)
+    return _rest_unended(
+        facts, memory, unproven.situation, unproven.reason, unproven.message, after=unproven.after, kill=kill
+    )
+
+
+def _rest_unended(
+    facts: Facts,
+    memory: Memory,
+    situation: Situation,
+    reason: Reason,
+    message: str,
+    *,
+    after: timedelta | None,
+    kill: KillStatus | None = None,
+) -> Plan:
+    blind = situation in (Situation.SPRITES_UNAVAILABLE, Situation.THROTTLED, Situation.API_INCIDENT)
+    outcome = Outcome(
+        situation,
+        message,
+        session=facts.status.session,
+        kill=kill or facts.status.kill,
+        terminated=Verdict(ConditionStatus.UNKNOWN if blind else ConditionStatus.FALSE, reason, message),
+    )
+    warning = Happening(reason, message, warning=True)
+    return Plan(Rest(outcome, after, retry=after is None, happenings=(warning,)), memory)
+
+
+def _conclude_kill(
+    facts: Facts, memory: Memory, session: SessionStatus, trigger: KillTrigger, evidence: KillEvidence
+) -> Plan:
+    """Record the proof; a deleted object needs no record, only its release."""
+    message = _describe_proof(session, evidence)
+    happening = Happening(Reason.CONFIRMED, message, evidence=evidence)
+    if trigger is KillTrigger.DELETED:
+        return Plan(ReleaseObject(happening), memory)
+    progress = memory.kill
+    outcome = Outcome(
+        Situation.TERMINATED,
+        message,
+        session=end_session(facts, session, EndReason.TERMINATED),
+        kill=None if progress is None else _describe_kill(facts, progress, trigger, evidence=evidence),
+        terminated=Verdict(ConditionStatus.TRUE, Reason.CONFIRMED, message),
+        live=Verdict(ConditionStatus.FALSE, Reason.CONFIRMED, message),
+        doubt_settled=True,
+    )
+    return Plan(Rest(outcome, happenings=(happening,)), replace(memory, kill=None))
+
+
+def _describe_proof(session: SessionStatus, evidence: KillEvidence) -> str:
+    name = f"Session {session.id}" if session.id is not None else "The launch"
+    match evidence:
+        case KillEvidence.SESSION_LIST:
+            return f"{name} was killed, and two later session lists do not show it any more."
+        case KillEvidence.SPRITE_COLD:
+            return f"{name} is gone: the sprite went cold, and its processes with it."
+        case KillEvidence.SPRITE_GONE:
+            return f"{name} is gone: its sprite is missing from two complete listings, a minute apart."
+        case KillEvidence.NEVER_STARTED:
+            return f"{name} left no trace in the sprite: nothing of it lives."
+        case _:
+            assert_never(evidence)
+
+
+def _describe_kill(
+    facts: Facts, progress: KillProgress, trigger: KillTrigger, *, evidence: KillEvidence | None
+) -> KillStatus:
+    session = facts.status.session
+    return KillStatus(
+        trigger=trigger,
+        signal="SIGKILL",
+        verdict=None if progress.settled is None else str(progress.settled),
+        proof=None if evidence is None else str(evidence),
+        sprite_id=None if session is None else session.sprite_id,
+        requested_time=progress.asked_time,
+        settled_time=progress.settled_time,
+        confirmed_time=None if evidence is None else facts.now_time,
+        attempts=progress.attempts,
+        message=progress.message or None,
+    )
+
+
+def _plan_end_of_launch(facts: Facts, memory: Memory, session: SessionStatus, trigger: KillTrigger) -> Plan:
+    """End a launch whose answer was lost: find its session and kill it, or prove that nothing of it lives."""
+    intent = session.launch_intent
+    if intent is None:
+        return _conclude_kill(facts, memory, session, trigger, KillEvidence.NEVER_STARTED)
+    if facts.announced is not None:
+        return rest_launched(facts, memory, describe_launched(intent, facts.announced))
+    seen = need_sprite(facts, memory)
+    if isinstance(seen, Plan):
+        if isinstance(facts.sprite, SpriteAway) and facts.sprite.confirmed:
+            return _conclude_kill(facts, memory, session, trigger, KillEvidence.SPRITE_GONE)
+        return seen
+    if seen.sprite.id != intent.sprite_id:
+        return _conclude_kill(facts, memory, session, trigger, KillEvidence.SPRITE_GONE)
+    if memory.kill is None:
+        memory = replace(memory, kill=KillProgress(asked=facts.now, asked_time=facts.now_time))
+    search = search_launch(facts, memory, intent)
+    if search.step is not None:
+        return search.step
+    if search.running is not None:
+        found = describe_launched(intent, search.running)
+        with_session = replace(facts, status=facts.status.model_copy(update={"session": found}))
+        return _plan_end(with_session, search.memory, found, trigger)
+    if search.never_ran and search.memory.swept_nonce != intent.nonce:
+        return Plan(SweepLaunch(intent), search.memory)
+    return _conclude_kill(facts, search.memory, session, trigger, KillEvidence.NEVER_STARTED)
