@@ -1,7 +1,7 @@
 """The work queue: one worker a key, nothing lost, the earliest due time, urgent first without starving anybody."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from random import Random
 
 import pytest
@@ -11,31 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from controller.engine.queue import Item, Lane, Wait, WorkQueue
 from controller.engine.settings import QueueSettings
+from tests.engine.clocks import HandClock, LoopClock
 
 SECOND = timedelta(seconds=1)
-
-
-class HandClock:
-    """A clock that stands until somebody moves it."""
-
-    def __init__(self) -> None:
-        self.passed = timedelta(0)
-
-    def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC) + self.passed
-
-    def monotonic(self) -> timedelta:
-        return self.passed
-
-    async def sleep(self, delay: timedelta) -> None:
-        raise AssertionError("the queue never sleeps")
-
-
-class LoopClock(HandClock):
-    """The clock of the running loop, which may be a virtual one."""
-
-    def monotonic(self) -> timedelta:
-        return timedelta(seconds=asyncio.get_running_loop().time())
 
 
 def queue_at(clock: HandClock, *, jitter: float = 0.0, seed: int = 0) -> WorkQueue:
