@@ -275,7 +275,7 @@ class SpritesClient:
         | `session_info` | (returns) | yes |
 
         Assumed: a 500 comes from the one that would have started the process, before it did. The lab's emulator and
-        `tests/sprites/test_launch.py` say so; the platform's documentation says nothing.
+        `tests/sprites/test_launch.py` hold it that way; the platform's documentation says nothing.
         """
         path = addresses.launch_path(sprite, argv, columns=columns, rows=rows)
         subject = f"Launching a session in the sprite {sprite}"
@@ -532,11 +532,16 @@ def _is_refusal(failed: DialFailed) -> bool:
 
 def _translate(broken: httpx.HTTPError, progress: Progress, subject: str, token: Token) -> SpritesError:
     kind = classify_transport(type(broken), progress)
-    if isinstance(broken, httpx.LocalProtocolError):
-        # Its text quotes the header that cannot be sent, and that may be the one with the token.
-        return kind(f"{subject} failed: the request breaks a rule of HTTP and was not sent.")
-    told = tidy(scrub(str(broken), token), characters=120) or type(broken).__name__
     where = "before any answer" if progress is Progress.ASKING else "in the middle of the answer"
+    match broken:
+        case httpx.LocalProtocolError():
+            # Its text quotes the header that cannot be sent, and that may be the one with the token.
+            told = "the request breaks a rule of HTTP"
+        case httpx.RemoteProtocolError():
+            # Its text may quote what the other side sent, cut anywhere: a secret in it would go unrecognised.
+            told = "the connection was closed, or what came is no valid HTTP"
+        case _:
+            told = tidy(scrub(str(broken), token), characters=120) or type(broken).__name__
     return kind(f"{subject} failed {where}: {told}.")
 
 

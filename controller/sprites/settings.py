@@ -105,7 +105,6 @@ class SpritesSettings:
     """For the answer to a ping; then the socket counts as dead. Source: sprites-api.md 3.7 (2026-09)."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "base_url", self.base_url.rstrip("/"))
         faults = [
             f"{field.name} {value} must be longer than 0"
             for field in fields(self)
@@ -121,6 +120,7 @@ class SpritesSettings:
             faults.append(f"pong_limit {self.pong_limit} must not be shorter than ping_every {self.ping_every}")
         if faults:
             raise ValueError("; ".join(faults))
+        object.__setattr__(self, "base_url", self.base_url.rstrip("/"))
 
     def _shown_base_url(self) -> str:
         """Show the address without what may be a secret in it."""

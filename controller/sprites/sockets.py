@@ -167,11 +167,25 @@ async def _dial(
             Unreachable(f"{subject} failed: no connection within {limit:g} s."), Step.BEFORE_SEND
         ) from None
     except (OSError, WebSocketException, EOFError) as broken:
-        cause = broken.__cause__ or broken
-        told = tidy(str(cause), characters=120) or type(cause).__name__
         where = "before the upgrade was answered" if dial.sent else "before anything was sent"
         step = Step.SENT if dial.sent else Step.BEFORE_SEND
-        raise DialFailed(Unreachable(f"{subject} failed {where}: {told}."), step) from None
+        raise DialFailed(Unreachable(f"{subject} failed {where}: {_describe_break(broken)}."), step) from None
+
+
+def _describe_break(broken: Exception) -> str:
+    """
+    Say how an opening broke. Only the operating system's words are quoted.
+
+    The library's own texts quote what the other side sent, cut anywhere, so that a secret in it would go unrecognised.
+    """
+    cause = broken.__cause__ or broken
+    match cause:
+        case OSError():
+            return tidy(str(cause), characters=120) or type(cause).__name__
+        case EOFError():
+            return "the connection was cut"
+        case _:
+            return "the answer is no valid upgrade"
 
 
 class _Dial(connect):

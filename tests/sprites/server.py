@@ -123,6 +123,8 @@ async def serve() -> AsyncIterator[Counterpart]:
 
 
 class Do(Enum):
+    WAIT = "wait"
+    """Say nothing for 50 ms."""
     STALL = "stall"
     """Say nothing more until the client has gone."""
     RESET = "reset"
@@ -145,6 +147,8 @@ class RawServer:
                     case bytes():
                         writer.write(step)
                         await writer.drain()
+                    case Do.WAIT:
+                        await asyncio.sleep(0.05)
                     case Do.STALL:
                         await reader.read()
                     case Do.RESET:

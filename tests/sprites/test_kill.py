@@ -27,7 +27,7 @@ from controller.sprites.reports import CallReport, Route, Settled
 from controller.sprites.settings import SpritesSettings
 from controller.sprites.token import Token
 from controller.tenure import Tenure, TenureEnded
-from tests.sprites.conftest import SECRET, MakeClient
+from tests.sprites.conftest import SECRET, SHORT, MakeClient, choose_limits
 from tests.sprites.server import Counterpart, Do, answer, find_closed_port, serve_raw
 
 SIGNAL = json.dumps({"type": "signal", "message": "sent", "signal": "SIGKILL", "pid": 7})
@@ -79,7 +79,7 @@ def test_the_default_address_is_the_public_one() -> None:
     ],
 )
 async def test_each_name_is_one_segment_of_the_address(
-    client: SpritesClient, counterpart: Counterpart, token: Token, sprite: str, session: str, target: str
+    *, client: SpritesClient, counterpart: Counterpart, token: Token, sprite: str, session: str, target: str
 ) -> None:
     counterpart.then(answer(200))
 
@@ -105,6 +105,7 @@ async def test_a_name_that_no_address_can_hold_is_refused_before_anything_is_sen
     [(404, KillAnswer.NOT_FOUND, Failure.NOT_FOUND), (410, KillAnswer.GONE, Failure.GONE)],
 )
 async def test_a_session_that_is_already_gone_settles_the_request_after_one_post(
+    *,
     client: SpritesClient,
     counterpart: Counterpart,
     token: Token,
@@ -138,7 +139,7 @@ async def test_a_session_that_is_already_gone_settles_the_request_after_one_post
     ],
 )
 async def test_a_success_is_read_to_its_end(
-    client: SpritesClient, counterpart: Counterpart, token: Token, status: int, body: str, settled: KillAnswer
+    *, client: SpritesClient, counterpart: Counterpart, token: Token, status: int, body: str, settled: KillAnswer
 ) -> None:
     counterpart.then(answer(status, body))
 
@@ -183,8 +184,26 @@ async def test_an_error_line_without_a_text_fails_with_a_fixed_one(
 @pytest.mark.case("K9")
 @pytest.mark.parametrize(
     "garbage",
-    ["", "   ", "not json", "{", "[]", "[1,2]", "7", "null", '"complete"', "{}", '{"type":7}', '{"type":["error"]}']
-    + ['{"type":null}', "\x00\x01", "[" * 2000, '{"type":' * 2000, '{"no":"type"}', '{"type":{"type":"error"}}'],
+    [
+        "",
+        "   ",
+        "not json",
+        "{",
+        "[]",
+        "[1,2]",
+        "7",
+        "null",
+        '"complete"',
+        "{}",
+        '{"type":7}',
+        '{"type":null}',
+        '{"type":["error"]}',
+        '{"type":{"type":"error"}}',
+        '{"no":"type"}',
+        "\x00\x01",
+        "[" * 2000,
+        '{"type":' * 2000,
+    ],
 )
 async def test_blank_lines_and_garbage_are_passed_over(
     client: SpritesClient, counterpart: Counterpart, token: Token, garbage: str
@@ -263,7 +282,7 @@ async def test_an_answer_that_is_not_whole_within_the_limit_is_a_failed_attempt(
 ) -> None:
     async with serve_raw(*script) as raw:
         with pytest.raises(kind) as raised:
-            await kill(make_client(raw.url), token)
+            await kill(make_client(raw.url, **choose_limits(script)), token)
 
     assert type(raised.value) is kind
     assert len(raw.requests) == 1
@@ -273,9 +292,10 @@ async def test_an_answer_that_is_not_whole_within_the_limit_is_a_failed_attempt(
 async def test_a_trickle_of_bytes_does_not_extend_the_limit(
     make_client: MakeClient, token: Token, reports: list[CallReport]
 ) -> None:
-    async with serve_raw(CHUNKED, *[chunk(lines(SIGNAL)), Do.STALL]) as raw:
-        with pytest.raises(TimedOut, match="longer than 0.3 s"):
-            await kill(make_client(raw.url), token)
+    script: list[bytes | Do] = [chunk(lines(SIGNAL)), Do.WAIT]
+    async with serve_raw(CHUNKED, *script * 100) as raw:
+        with pytest.raises(TimedOut, match=r"longer than 0\.3 s"):
+            await kill(make_client(raw.url, **SHORT), token)
 
     assert timedelta(milliseconds=250) < reports[0].duration < timedelta(seconds=2)
 

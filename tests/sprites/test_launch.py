@@ -29,7 +29,7 @@ from controller.sprites.reports import CallReport, Route, Settled
 from controller.sprites.sockets import MESSAGE_BYTES
 from controller.sprites.token import Token
 from controller.tenure import Tenure, TenureEnded
-from tests.sprites.conftest import SECRET, MakeClient
+from tests.sprites.conftest import SECRET, SHORT, MakeClient, choose_limits
 from tests.sprites.server import (
     Counterpart,
     Do,
@@ -172,6 +172,7 @@ async def test_what_comes_before_the_announcement_is_passed_over(
     ],
 )
 async def test_a_launch_that_was_refused_before_the_upgrade_did_not_start(
+    *,
     client: SpritesClient,
     counterpart: Counterpart,
     token: Token,
@@ -227,7 +228,7 @@ async def test_an_unknown_host_means_that_nothing_was_sent(
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", know_nobody)
 
-    with pytest.raises(Unreachable, match="before anything was sent: .*not known"):
+    with pytest.raises(Unreachable, match=r"before anything was sent: .*not known"):
         await launch(make_client("https://sprites.invalid"), token)
 
 
@@ -273,7 +274,7 @@ async def test_a_request_that_was_sent_and_not_answered_leaves_a_launch_unclear(
 ) -> None:
     async with serve_raw(*script) as raw:
         with pytest.raises(LaunchUnclear, match="may have started"):
-            await launch(make_client(raw.url), token)
+            await launch(make_client(raw.url, **choose_limits(script)), token)
 
     assert len(raw.requests) == 1
     assert [report.outcome for report in reports] == [Failure.UNFINISHED]
@@ -330,12 +331,12 @@ async def test_a_socket_that_is_cut_before_the_announcement_leaves_a_launch_uncl
 
 
 async def test_a_silent_socket_leaves_a_launch_unclear_after_the_limit(
-    client: SpritesClient, counterpart: Counterpart, token: Token
+    make_client: MakeClient, counterpart: Counterpart, token: Token
 ) -> None:
     counterpart.then(talk(say({"type": "error", "message": "no such file"})))
 
     with pytest.raises(LaunchUnclear, match=r"no `session_info` within 0\.3 s \(no such file\)"):
-        await launch(client, token)
+        await launch(make_client(counterpart.url, announce_limit=SHORT["announce_limit"]), token)
 
 
 async def test_without_tenure_no_connection_is_made(

@@ -22,7 +22,7 @@ from controller.sprites.errors import (
 )
 from controller.sprites.reports import CallReport, Route, Settled
 from controller.sprites.token import Token
-from tests.sprites.conftest import SECRET, MakeClient
+from tests.sprites.conftest import SECRET, SHORT, MakeClient, choose_limits
 from tests.sprites.server import Counterpart, Do, answer, answer_json, find_closed_port, serve_raw
 
 
@@ -324,7 +324,7 @@ async def test_a_list_that_did_not_arrive_whole_is_an_error(
 ) -> None:
     async with serve_raw(*script) as raw:
         with pytest.raises(kind) as raised:
-            await list_sessions(make_client(raw.url), token)
+            await list_sessions(make_client(raw.url, **choose_limits(script)), token)
 
     assert type(raised.value) is kind
     assert [report.outcome for report in reports] == [kind.failure]
@@ -338,7 +338,7 @@ async def test_a_refused_connection_is_unreachable(make_client: MakeClient, toke
 async def test_a_body_above_the_limit_is_cut_off(make_client: MakeClient, token: Token) -> None:
     async with serve_raw(HEAD + b"\r\n", *[b" " * (1024 * 1024)] * (BODY_BYTES // (1024 * 1024) + 1)) as raw:
         with pytest.raises(Malformed, match="more than"):
-            await list_sessions(make_client(raw.url, read_limit=timedelta(seconds=10)), token)
+            await list_sessions(make_client(raw.url), token)
 
 
 async def test_a_429_tells_how_long_to_wait(client: SpritesClient, counterpart: Counterpart, token: Token) -> None:
@@ -392,7 +392,7 @@ async def test_one_connection_serves_call_after_call(make_client: MakeClient, to
     body = b'{"sessions": []}'
     reply = HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
     async with serve_raw(reply, Do.STALL) as raw:
-        client = make_client(raw.url)
+        client = make_client(raw.url, **SHORT)
         await list_sessions(client, token)
         with pytest.raises(TimedOut):  # the same connection, on which the script has nothing more to say
             await list_sessions(client, token)

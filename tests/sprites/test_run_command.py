@@ -25,7 +25,7 @@ from controller.sprites.reports import CallReport, Route, Settled
 from controller.sprites.sockets import MESSAGE_BYTES
 from controller.sprites.token import Token
 from controller.tenure import Tenure, TenureEnded
-from tests.sprites.conftest import MakeClient
+from tests.sprites.conftest import MakeClient, choose_limits
 from tests.sprites.server import (
     Counterpart,
     Do,
@@ -211,7 +211,7 @@ async def test_a_command_that_never_ends_is_left_when_its_time_is_over(
     ("out", "err", "fits"), [(4096, 0, True), (4097, 0, False), (4000, 97, False), (0, 4097, False)]
 )
 async def test_output_above_the_limit_fails_the_command(
-    client: SpritesClient, counterpart: Counterpart, token: Token, out: int, err: int, fits: bool
+    *, client: SpritesClient, counterpart: Counterpart, token: Token, out: int, err: int, fits: bool
 ) -> None:
     counterpart.then(talk(say(OUT + b"o" * out, ERR + b"e" * err, EXIT + b"\x00")))
 
@@ -283,7 +283,7 @@ async def test_an_upgrade_without_an_answer_is_named(
 ) -> None:
     async with serve_raw(*script) as raw:
         with pytest.raises(kind):
-            await run(make_client(raw.url), token)
+            await run(make_client(raw.url, **choose_limits(script)), token)
 
 
 async def test_nobody_listening_is_unreachable(make_client: MakeClient, token: Token) -> None:
