@@ -1,5 +1,6 @@
 # The operator's image: two stages, everything pinned by hash, no build tools and no lab in the last one.
 # BASE may be any image with Python 3.11 or newer and its venv module.
+# Packages come from where the build's own pip is told to look: mount a pip.conf at /etc/pip.conf for a mirror.
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build

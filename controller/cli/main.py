@@ -99,9 +99,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.UsageError as misuse:
         misuse.show()
         return misuse.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; a message would have nobody to read it either.
-        return ExitCode.FAILED
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last net: no traceback reaches a user
         return _say_farewell(error)
     return result if isinstance(result, int) else ExitCode.DONE
@@ -115,3 +112,7 @@ def _say_farewell(error: BaseException) -> int:
     farewell = judge_farewell(error)
     click.echo(farewell.text, err=True)
     return farewell.code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,6 @@
 """The switchboard: lazy, complete in its help, and one sentence for every failure."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -135,6 +136,24 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
 
     assert capsys.readouterr().out == "agentterminal, version 0.1.0\n"
+
+
+def test_a_reader_that_has_seen_enough_gets_no_traceback() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "controller.cli.main", "crd"],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    finally:
+        os.close(write_end)
+
+    assert (ended.returncode, ended.stderr) == (1, "")
 
 
 def modules_after(code: str) -> set[str]:

@@ -172,7 +172,7 @@ U3 HOLDS Only three digits are a status; 000 means that there was no answer.
 U4 HOLDS Any 2xx with exit code 0 is fine.
 U5 HOLDS 404 is fine for a removal and a failure for an upsert.
 U6 HOLDS Any other exit code, or no readable status, is a failure.
-U7 HOLDS A call that takes 10 s or says more than 4096 bytes is cut off and has failed.
+U7 PINNED A call that takes 10 s or says more than 4096 bytes is cut off and has failed.
 U8 HOLDS An unsafe name runs nothing; a call never raises, is not repeated inside, and wakes no sprite.
 F1 GATEWAY Every accepted bridge socket gets an id of its own.
 F2 GATEWAY The new id is stored before the old socket is closed.
