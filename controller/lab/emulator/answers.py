@@ -26,6 +26,7 @@ from controller.lab.emulator.faults import (
 
 FAULT: Final = web.RequestKey("fault", object)
 NDJSON: Final = "application/x-ndjson"
+FAULT_KINDS: Final = (StatusFault, DelayFault, DropFault, EarlyEndFault, ErrorLineFault, GarbageFault, ListFault)
 
 Line = dict[str, Any]
 
@@ -61,10 +62,7 @@ def build_request_headers() -> dict[str, str]:
 def get_fault(request: web.Request) -> Fault | None:
     """Tell which fault this request runs into."""
     fault = request.get(FAULT)
-    return fault if isinstance(fault, Strictly) else None
-
-
-Strictly = (StatusFault, DelayFault, DropFault, EarlyEndFault, ErrorLineFault, GarbageFault, ListFault)
+    return fault if isinstance(fault, FAULT_KINDS) else None
 
 
 def drop_connection(request: web.Request) -> web.Response:
@@ -140,15 +138,16 @@ async def send_broken_body(
 
 
 async def send_lines(
-    request: web.Request, lines: AsyncIterator[Line], *, headers: dict[str, str]
+    request: web.Request, lines: AsyncIterator[Line], *, headers: dict[str, str], endless: bool = False
 ) -> web.StreamResponse:
     """
     Send a stream of JSON lines, each as it comes, with the request's fault in it.
 
-    The lines are made to the end even where the client gets less: what they stand for happens.
+    The lines are made to the end even where the client gets less: what they stand for happens. Those of an endless
+    stream stand for nothing, so it ends with its client.
     """
     fault = get_fault(request)
-    if isinstance(fault, (DropFault, StatusFault)):
+    if isinstance(fault, (DropFault, StatusFault)) and not endless:
         # `before` never comes here. Whatever this is about is done, and the answer is another.
         async for _ in lines:
             pass
@@ -163,6 +162,8 @@ async def send_lines(
     broken_off = False
     async for line in _spoil(lines, fault):
         if broken_off:
+            if endless:
+                break
             continue
         if isinstance(fault, EarlyEndFault) and sent >= fault.after_lines:
             broken_off = True
@@ -198,7 +199,7 @@ async def _spoil(lines: AsyncIterator[Line], fault: Fault | None) -> AsyncIterat
             case ErrorLineFault(position="middle") if number == 0 and error is not None:
                 yield orjson.dumps(line)
                 yield error
-            case ErrorLineFault(position="last") if number > 0:
+            case ErrorLineFault(position="instead") if number > 0:
                 pass
             case GarbageFault():
                 for garbage in fault.lines:
@@ -207,7 +208,7 @@ async def _spoil(lines: AsyncIterator[Line], fault: Fault | None) -> AsyncIterat
             case _:
                 yield orjson.dumps(line)
         number += 1
-    if isinstance(fault, ErrorLineFault) and fault.position == "last" and error is not None:
+    if isinstance(fault, ErrorLineFault) and fault.position in ("last", "instead") and error is not None:
         yield error
 
 

@@ -39,7 +39,8 @@ class Context:
     faults: FaultBook = field(default_factory=FaultBook)
     organizations: dict[str, Organization] = field(default_factory=dict)
     """By token."""
-    watchers: set["asyncio.Queue[Sprite]"] = field(default_factory=set)
+    watchers: set["asyncio.Queue[Sprite | None]"] = field(default_factory=set)
+    """The live watches; None is their end. Unbounded queues: a reader that stalls is told of sprites, not of output."""
     working: set["asyncio.Task[None]"] = field(default_factory=set)
 
     def add_token(self, token: str) -> Organization:
@@ -90,10 +91,9 @@ class Context:
         await sprite.delete()
 
     def tell_watchers(self, sprite: Sprite) -> None:
-        """Tell the live watches of a change; one that does not read misses it, as a hint may."""
+        """Tell the live watches of a change."""
         for queue in self.watchers:
-            if not queue.full():
-                queue.put_nowait(sprite)
+            queue.put_nowait(sprite)
 
 
 CONTEXT: Final = web.AppKey("context", Context)

@@ -119,6 +119,8 @@ def build_environment(pairs: list[str], sprite: Sprite, isolation: Isolation) ->
             "SHLVL": "0",
         }
     if isolation is Isolation.PLAIN:
+        if not given:
+            environment["PATH"] = f"{sprite.folder}/sprite/bin:{DEFAULT_PATH}"
         environment.setdefault("SPRITE_API_SOCKET", str(sprite.socket_path))
     return environment
 

@@ -69,8 +69,8 @@ class ErrorLineFault(Strict):
     """Put an `error` line into a stream."""
 
     kind: Literal["error-line"]
-    position: Literal["first", "middle", "last"] = "last"
-    """Last: instead of what would come after the first line."""
+    position: Literal["first", "middle", "last", "instead"] = "instead"
+    """First or last of all lines, after the first one, or after the first one instead of all others."""
     message: str | None = "process would not die"
     """None: a line without the field."""
     undone: bool = False

@@ -7,15 +7,23 @@ killed; one without ends with 0 when its input has ended, and has no output. Ids
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Callable
+from functools import cache
 from signal import Signals
 
 from controller.lab.emulator.frames import Stream
-from controller.lab.emulator.settings import KillReach
+from controller.lab.emulator.settings import DEFAULT_PATH, KillReach
 from controller.lab.emulator.world import Command, ProcessEntry
 
 _HARMLESS = frozenset({Signals.SIGCHLD, Signals.SIGCONT, Signals.SIGURG, Signals.SIGWINCH, Signals.SIGSTOP})
 """What does not end a process without a handler (and stopping, which a record cannot show)."""
+
+
+@cache
+def resolve(path: str) -> str:
+    """Name a program as the list does, by its absolute path."""
+    return shutil.which(path, path=DEFAULT_PATH) or path
 
 
 class RecordProcess:
@@ -24,7 +32,7 @@ class RecordProcess:
     def __init__(self, pid: int, command: Command) -> None:
         self.pid = pid
         self.argv = command.argv
-        self.command = " ".join([command.path, *command.argv[1:]])
+        self.command = " ".join([resolve(command.path), *command.argv[1:]])
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tty = command.tty
         self._stdin = command.stdin

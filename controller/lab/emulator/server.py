@@ -24,7 +24,7 @@ from controller.lab.emulator.answers import FAULT, NDJSON, Refusal, build_reques
 from controller.lab.emulator.context import CONTEXT, ENTRY, ORGANIZATION, Context
 from controller.lab.emulator.inside_door import INSIDE_SPRITE, Doors
 from controller.lab.emulator.labclock import LabClock
-from controller.lab.emulator.requestlog import CAUSE_HEADER, RequestLog
+from controller.lab.emulator.requestlog import CAUSE_HEADER, Entry, RequestLog
 from controller.lab.emulator.settings import EmulatorSettings, Isolation
 from controller.lab.emulator.sprites import Sprite, Surroundings
 from controller.lab.emulator.world import NamespacesMissing, build_folder, render_losses, start_world
@@ -316,8 +316,11 @@ async def answer(
         return web.Response(status=error.status, text="404 page not found" if error.status == 404 else error.text)
 
 
-async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
-    """Put the headers of the edge on every answer."""
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Put the headers of the edge on every answer, and note its status: a stream is answered long before its end."""
+    entry = request.get(ENTRY)
+    if isinstance(entry, Entry):
+        entry.status = response.status
     for name, value in build_request_headers().items():
         response.headers.setdefault(name, value)
 
@@ -346,6 +349,8 @@ def build_surroundings(context: Context, doors: Doors) -> Surroundings:
 async def end_sprites(context: Context) -> None:
     """End everything inside all sprites, and every wait."""
     await asyncio.gather(*(sprite.delete() for sprite in context.list_sprites()))
+    for queue in context.watchers:
+        queue.put_nowait(None)
     context.clock.close()
     for task in set(context.working):
         task.cancel()

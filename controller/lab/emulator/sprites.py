@@ -24,7 +24,7 @@ from controller.lab.emulator.records import RecordWorld
 from controller.lab.emulator.sessions import Session, Size
 from controller.lab.emulator.settings import Isolation, KillReach, Switches
 from controller.lab.emulator.tasks import TaskBook
-from controller.lab.emulator.world import Command, World, WorldLost, build_folder, start_world
+from controller.lab.emulator.world import Command, NamespacesMissing, World, WorldLost, build_folder, start_world
 
 ENDED_IDS: Final = 1000
 """How many ended sessions a sprite remembers, for the kill that answers 410 by switch."""
@@ -262,7 +262,11 @@ class Sprite:
             return RecordWorld()
         await asyncio.to_thread(self._build_folder)
         await self._all.open_door(self)
-        return await start_world(self.folder, self._all.isolation, self._lose_world)
+        try:
+            return await start_world(self.folder, self._all.isolation, self._lose_world)
+        except NamespacesMissing as error:
+            # It worked at the start of the emulator: this is a shortage.
+            raise WorldLost(f"The sprite does not start: {error}") from error
 
     def _build_folder(self) -> None:
         build_folder(self.folder)

@@ -5,17 +5,16 @@ Source: sprites-api.md 2.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 from aiohttp import web
 
 from controller.lab.emulator.accounts import PAGE, list_page, render_counts, render_slim, render_sprite, render_time
-from controller.lab.emulator.answers import NDJSON, Refusal, respond_json, send_lines
+from controller.lab.emulator.answers import NDJSON, Line, Refusal, respond_json, send_lines
 from controller.lab.emulator.context import ORGANIZATION, Context, get_context, get_sprite
 from controller.lab.emulator.sprites import Sprite
-
-WATCH_BACKLOG = 1000
 
 
 async def read_body(request: web.Request) -> dict[str, Any]:
@@ -72,7 +71,7 @@ async def list_all(request: web.Request) -> web.StreamResponse:
     context, organization = get_context(request), request[ORGANIZATION]
     prefix = request.query.get("prefix", "")
     if NDJSON in request.headers.get("Accept", ""):
-        return await send_lines(request, watch(context, organization.slug, prefix), headers={})
+        return await send_lines(request, watch(context, organization.slug, prefix), headers={}, endless=True)
     try:
         size = parse_page_size(request.query.get("max_results", str(PAGE)))
         page = list_page(organization, prefix=prefix, size=size, token=request.query.get("continuation_token") or None)
@@ -92,14 +91,14 @@ async def list_all(request: web.Request) -> web.StreamResponse:
     )
 
 
-async def watch(context: Context, slug: str, prefix: str) -> Any:
+async def watch(context: Context, slug: str, prefix: str) -> AsyncIterator[Line]:
     """Tell of each change, and that the connection lives; without end."""
-    queue: asyncio.Queue[Sprite] = asyncio.Queue(WATCH_BACKLOG)
+    queue: asyncio.Queue[Sprite | None] = asyncio.Queue()
     context.watchers.add(queue)
     try:
         if context.switches.watch_snapshot:
-            for sprite in context.list_sprites():
-                queue.put_nowait(sprite)
+            for known in context.list_sprites():
+                queue.put_nowait(known)
         while True:
             try:
                 async with asyncio.timeout(context.switches.heartbeat_seconds or None):
@@ -107,17 +106,24 @@ async def watch(context: Context, slug: str, prefix: str) -> Any:
             except TimeoutError:
                 yield {"type": "heartbeat", "timestamp": render_time(context.clock.now())}
                 continue
+            if sprite is None:
+                return
             if sprite.organization == slug and sprite.name.startswith(prefix) and not sprite.deleted:
-                yield {
-                    "name": sprite.name,
-                    "status": sprite.status.value,
-                    "running_version": context.settings.runtime_version,
-                    "last_running_at": render_time(sprite.last_running_at),
-                    "last_warming_at": render_time(sprite.last_warming_at),
-                    "timestamp": render_time(context.clock.now()),
-                }
+                yield render_change(sprite, context)
     finally:
         context.watchers.discard(queue)
+
+
+def render_change(sprite: Sprite, context: Context) -> dict[str, Any]:
+    """Write a state update as the live watch does."""
+    return {
+        "name": sprite.name,
+        "status": sprite.status.value,
+        "running_version": context.settings.runtime_version,
+        "last_running_at": render_time(sprite.last_running_at),
+        "last_warming_at": render_time(sprite.last_warming_at),
+        "timestamp": render_time(context.clock.now()),
+    }
 
 
 async def show(request: web.Request) -> web.StreamResponse:

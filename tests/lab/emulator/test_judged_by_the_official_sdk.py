@@ -1,0 +1,151 @@
+"""
+What the official Python SDK, unchanged, can do with the emulator.
+
+The SDK is the one client whose behaviour is published: where it is content, the frames are right.
+"""
+
+import io
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sprites
+from sprites.exceptions import AuthenticationError, NotFoundError
+from sprites.exec import run
+from sprites.session import kill_session
+
+from tests.support.emulator import EmulatorProcess
+
+pytestmark = pytest.mark.sprites
+
+
+@pytest.fixture
+def client(emulator: EmulatorProcess) -> Iterator[sprites.SpritesClient]:
+    with sprites.SpritesClient(emulator.token, base_url=emulator.url) as client:
+        yield client
+
+
+@pytest.fixture
+def sprite(client: sprites.SpritesClient) -> sprites.Sprite:
+    return client.create_sprite("my-sprite")
+
+
+def test_it_creates_a_sprite_and_finds_it_again(client: sprites.SpritesClient) -> None:
+    created = client.create_sprite("my-sprite", labels=["blue"])
+    found = client.get_sprite("my-sprite")
+    assert created.id is not None
+    assert created.id.startswith("sprite-")
+    assert (found.id, found.labels, found.status, found.organization_name) == (created.id, ["blue"], "cold", "acme")
+    assert found.created_at is not None
+
+
+def test_it_lists_more_sprites_than_fit_a_page(client: sprites.SpritesClient, emulator: EmulatorProcess) -> None:
+    emulator.create_sprites(prefix="many-", count=120)
+    emulator.create_sprites("another")
+    assert [found.name for found in client.list_all_sprites(prefix="many-")] == [f"many-{n:04d}" for n in range(120)]
+
+
+def test_it_deletes_a_sprite(client: sprites.SpritesClient, sprite: sprites.Sprite) -> None:
+    sprite.delete()
+    with pytest.raises(NotFoundError):
+        client.get_sprite("my-sprite")
+
+
+def test_a_wrong_token_is_refused(emulator: EmulatorProcess) -> None:
+    with sprites.SpritesClient("acme/1/aa/wrong", base_url=emulator.url) as client, pytest.raises(AuthenticationError):
+        client.get_sprite("my-sprite")
+
+
+def test_it_runs_a_command_and_reads_its_output(sprite: sprites.Sprite) -> None:
+    assert sprite.command("sh", "-c", "echo one; echo two").output() == b"one\ntwo\n"
+
+
+def test_it_sees_the_exit_code_and_stderr_apart_from_stdout(sprite: sprites.Sprite) -> None:
+    with pytest.raises(sprites.ExecError) as caught:
+        sprite.command("sh", "-c", "echo out; echo err >&2; exit 7").output()
+    assert (caught.value.exit_code(), caught.value.stdout, caught.value.stderr) == (7, b"out\n", b"err\n")
+
+
+def test_it_runs_a_command_as_subprocess_does(sprite: sprites.Sprite) -> None:
+    done = run(sprite, "sh", "-c", "echo out; echo err >&2; exit 3", capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
+
+
+def test_a_large_output_arrives_whole(sprite: sprites.Sprite) -> None:
+    assert len(sprite.command("head", "-c", "3000000", "/dev/zero").output()) == 3_000_000
+
+
+def test_it_feeds_standard_input_to_the_end(sprite: sprites.Sprite) -> None:
+    command = sprite.command("sh", "-c", "tr a-z A-Z; echo end")
+    command.stdin = io.BytesIO(b"hello\n" * 50_000)
+    assert command.output() == b"HELLO\n" * 50_000 + b"end\n"
+
+
+def test_it_works_in_a_directory_and_with_an_environment(sprite: sprites.Sprite) -> None:
+    command = sprite.command("/bin/sh", "-c", 'pwd; echo "$COLOUR"', cwd="/tmp", env={"COLOUR": "blue"})
+    assert command.output() == b"/tmp\nblue\n"
+
+
+def test_a_terminal_has_the_size_it_was_given(sprite: sprites.Sprite) -> None:
+    command = sprite.command("sh", "-c", "tty; stty size", tty=True, tty_rows=50, tty_cols=132)
+    assert command.output() == b"/dev/pts/0\r\n50 132\r\n"
+
+
+def test_it_lists_the_sessions_that_live(sprite: sprites.Sprite, emulator: EmulatorProcess) -> None:
+    emulator.start_session("my-sprite", "sleep", "1000")
+    emulator.start_session("my-sprite", "sleep", "2000", tty=False)
+    listed = [(session.id, session.command, session.tty) for session in sprite.list_sessions()]
+    assert listed == [("2", "/usr/bin/sleep 1000", True), ("3", "/usr/bin/sleep 2000", False)]
+
+
+def test_it_attaches_and_gets_the_past_and_the_end(sprite: sprites.Sprite, emulator: EmulatorProcess) -> None:
+    session = emulator.start_session("my-sprite", "sh", "-c", "echo before; read line; echo got $line; exit 5")
+    while not emulator.sessions("my-sprite")[0]["last_activity"]:
+        time.sleep(0.01)
+    command = sprite.attach_session(session["id"])
+    command.stdin = io.BytesIO(b"now\n")
+    with pytest.raises(sprites.ExecError) as caught:
+        command.output()
+    assert caught.value.exit_code() == 5
+    assert caught.value.stdout == b"before\r\nnow\r\ngot now\r\n"
+
+
+def test_two_attached_clients_see_the_same(sprite: sprites.Sprite, emulator: EmulatorProcess) -> None:
+    session = emulator.start_session("my-sprite", "sh", "-c", "read line; echo got $line")
+    silent, closing = os.pipe()
+    with ThreadPoolExecutor() as pool, os.fdopen(silent, "rb") as silence:
+        watching = sprite.attach_session(session["id"])
+        # Without an input of its own the SDK would send 0x04 at once, which a terminal takes for the end of input.
+        watching.stdin = silence
+        viewer = pool.submit(watching.output)
+        while emulator.sessions("my-sprite")[0]["clients"] != 1:
+            time.sleep(0.01)
+        typist = sprite.attach_session(session["id"])
+        typist.stdin = io.BytesIO(b"hello\n")
+        typed = typist.output()
+        os.close(closing)
+        assert typed == viewer.result(timeout=10) == b"hello\r\ngot hello\r\n"
+
+
+def test_it_kills_a_session_that_ignores_the_first_signal(sprite: sprites.Sprite, emulator: EmulatorProcess) -> None:
+    session = emulator.start_session("my-sprite", "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+    events = [message.type for message in kill_session(sprite, session["id"], timeout=0)]
+    assert events == ["signal", "timeout", "killed", "signal", "complete"]
+    assert sprite.list_sessions() == []
+    assert emulator.processes("my-sprite") == []
+
+
+def test_it_kills_by_the_signal_it_names(sprite: sprites.Sprite, emulator: EmulatorProcess) -> None:
+    session = emulator.start_session("my-sprite", "sleep", "1000", tty=False)
+    assert [message.type for message in kill_session(sprite, session["id"], signal="SIGKILL")] == [
+        "signal",
+        "exited",
+        "complete",
+    ]
+
+
+def test_a_control_connection_falls_back_to_direct_ones(emulator: EmulatorProcess, sprite: sprites.Sprite) -> None:
+    with sprites.SpritesClient(emulator.token, base_url=emulator.url, control_mode=True) as client:
+        assert client.sprite("my-sprite").command("echo", "hi").output() == b"hi\n"
