@@ -86,7 +86,7 @@ class Call:
     namespace: str | None = None
     name: str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
+    body: bytes | None = field(default=None, repr=False)
     content_type: str = JSON
     accept: str = JSON
     timeout: timedelta | None = None

@@ -55,7 +55,6 @@ from controller.kube.errors import (
     build_error,
     classify_status,
 )
-from controller.kube.patches import JsonPatch
 from controller.kube.settings import KubeSettings
 from controller.tenure import Tenure
 
@@ -183,7 +182,13 @@ class KubeClient:
         )
 
     async def patch_json(
-        self, namespace: str, name: str, operations: JsonPatch, *, subresource: str | None = None, tenure: Tenure
+        self,
+        namespace: str,
+        name: str,
+        operations: Sequence[Mapping[str, Any]],
+        *,
+        subresource: str | None = None,
+        tenure: Tenure,
     ) -> JsonObject:
         """
         Change an AgentTerminal by JSON patch, with whatever tests it carries.
@@ -206,7 +211,7 @@ class KubeClient:
                 namespace=namespace,
                 name=name,
                 query={"fieldManager": self._settings.field_manager},
-                body=orjson.dumps(operations),
+                body=orjson.dumps(list(operations)),
                 content_type=JSON_PATCH,
             ),
             tenure=tenure,
@@ -229,7 +234,7 @@ class KubeClient:
             limit: Objects in a page; None is the settings'.
             metadata_only: Leave spec and status out.
             namespaces: One after the other; None is all at once.
-            field_selector: Such as `.status.socket.incarnation=x`.
+            field_selector: Such as `status.socket.incarnation=x`: the CRD's path without its first dot.
 
         Raises:
             Gone: The version expired in every one of the permitted passes.

@@ -445,11 +445,11 @@ def names_of(page: Page) -> list[str]:
 
 async def test_a_list_goes_on_to_its_last_page(api: Bench) -> None:
     api.server.script = [page("a", "b", following="t/1"), page("c")]
-    pages = await listed(api.client, limit=2, field_selector=".status.socket.incarnation=x")
+    pages = await listed(api.client, limit=2, field_selector="status.socket.incarnation=x")
     assert [(names_of(page), page.begins) for page in pages] == [(["a", "b"], True), (["c"], False)]
     assert [seen.target.partition("?")[2] for seen in api.server.seen] == [
-        "limit=2&fieldSelector=.status.socket.incarnation%3Dx",
-        "limit=2&fieldSelector=.status.socket.incarnation%3Dx&continue=t%2F1",
+        "limit=2&fieldSelector=status.socket.incarnation%3Dx",
+        "limit=2&fieldSelector=status.socket.incarnation%3Dx&continue=t%2F1",
     ]
     assert "as=PartialObjectMetadataList" in api.server.seen[0].headers["Accept"]
 
