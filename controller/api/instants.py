@@ -5,7 +5,7 @@ Problem: Python's times end at microseconds, at the year 1 and at offsets of a d
 compares two spellings of one instant must say what the API server says. Promise: the questions below are answered as
 kube-apiserver 1.37.2 answers them; `tests/api/kind_table.py` holds the spellings on which Python and Go part.
 
-Source: k8s.io/kube-openapi, pkg/validation/strfmt/time.go (`IsDateTime`, `ParseDateTime`), read 2026-09.
+Source: k8s.io/kube-openapi, pkg/validation/strfmt/time.go (`IsDateTime`, `ParseDateTime`), read 2026-11.
 """
 
 import re
@@ -39,7 +39,11 @@ def is_date_time(text: str) -> bool:
 
 
 def read_instant(text: str) -> int | None:
-    """Read a time as nanoseconds since an arbitrary start; None for what the API server's rules cannot read."""
+    """
+    Read a time as nanoseconds since an arbitrary start; None for what the API server's rules cannot read.
+
+    It is asked only about texts that have the format: after any other no rule is run.
+    """
     match = _INSTANT.fullmatch(text)
     if match is None:
         return None

@@ -5,7 +5,7 @@ Problem: `kubectl apply` tells of a fault only when it is too late for a pipelin
 apart. Promise: for every object and every change this gives the verdict and the fields that the API server gives, and
 its sentence where a rule of ours speaks.
 
-Observed: kube-apiserver 1.37.2 (2026-09), all of it held by `tests/cluster/test_kind_on_the_api_server.py`:
+Observed: kube-apiserver 1.37.2 (2026-11), all of it held by `tests/cluster/test_kind_on_the_api_server.py`:
 
 - before judging, unknown fields and nulls are dropped and defaults are filled in;
 - after a fault of type, format, enum, requirement, maxLength or maxItems no rule is run; after any other the rules run;

@@ -5,7 +5,7 @@ Problem: pydantic writes JSON Schema with references, titles and `null` as a typ
 Promise: the same fields, limits, defaults and descriptions, in the API server's words; a default of "nothing" is no
 default there.
 
-Source: kubernetes.io, "Extend the Kubernetes API with CustomResourceDefinitions", structural schemas (2026-09).
+Observed: kube-apiserver 1.37.2 (2026-11) takes the result, and shows its texts in `kubectl explain`.
 """
 
 from typing import Any, Final

@@ -102,7 +102,7 @@ class ActivityStatus(Model):
 class HoldStatus(Model):
     """The task that keeps the sprite from pausing, as of the last change of this status."""
 
-    task: Annotated[Text, about(description="Base name of the task in the sprite; the two tasks add -0 and -1.")]
+    task: Annotated[Text, about(description="Base name of the tasks that hold the sprite.")]
     since: Annotated[Moment | None, about(description="Since when the sprite is held.")] = None
     cause: Annotated[Text | None, about(description="What it is held for: a viewer, activity, or always.")] = None
     expiry_time: Annotated[Moment | None, about(description="When the hold ends by itself if nobody refreshes it.")] = (

@@ -13,6 +13,7 @@ from controller.api.crd import render_crd_text
 from controller.api.names import CRD_NAME
 from controller.metrics import render_metrics_page
 from controller.settings import render_settings_page
+from tests.api.spec_page import render_spec_page
 from tests.house.cases import ROOT, render_behaviour_page
 
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
@@ -21,6 +22,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/behaviour.md": render_behaviour_page,
     "docs/metrics.md": render_metrics_page,
     "docs/settings.md": render_settings_page,
+    "docs/spec.md": render_spec_page,
 }
 
 
