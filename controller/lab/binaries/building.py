@@ -27,9 +27,6 @@ OLDEST_GO: Final = (1, 26)
 OLDEST_SWITCHING_GO: Final = (1, 21)
 """From here on Go fetches the version that a module asks for, unless GOTOOLCHAIN forbids it."""
 
-ASK_WITHIN: Final = timedelta(seconds=60)
-"""For `go env`, which may first switch to the toolchain that the user has chosen."""
-
 LOG_TAIL_LINES: Final = 15
 
 KEPT_FLAGS: Final = re.compile(r"-p=\d+|-modcacherw|-x|-v")
@@ -49,8 +46,9 @@ async def find_go(settings: BinariesSettings, names: tuple[Name, ...]) -> Path:
         raise BinariesMissing(f"The lab needs {needed}, and there is neither a copy nor Go to build them. {WAYS_OUT}")
     ended = await run_bounded(
         [found, "env", "GOVERSION", "GOTOOLCHAIN"],
-        within=ASK_WITHIN,
-        environment=settings.environment,
+        # It may first fetch the toolchain that the user has chosen.
+        within=settings.download_within,
+        environment={**settings.environment, "GOFLAGS": "-mod=readonly"},
         # Outside of any module, so that Go tells its own version.
         working_directory=Path("/"),
     )

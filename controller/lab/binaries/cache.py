@@ -34,11 +34,11 @@ SOURCE: Final = Path(__file__).with_name("source")
 LOCK_INTERVAL: Final = timedelta(milliseconds=200)
 
 
-def read_kubernetes_version() -> str:
+def read_kubernetes_version(source: Path = SOURCE) -> str:
     """Return the version that the Go module requires, such as 1.37.2."""
-    found = re.search(r"^\s*(?:require )?k8s\.io/kubernetes v(\S+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
+    found = re.search(r"^\s*(?:require )?k8s\.io/kubernetes v(\S+)", (source / "go.mod").read_text(), re.MULTILINE)
     if found is None:
-        raise ValueError("The module in controller/lab/binaries/source does not require k8s.io/kubernetes.")
+        raise ValueError(f"The module in {source} does not require k8s.io/kubernetes.")
     return found.group(1)
 
 
@@ -105,12 +105,12 @@ class Cache:
             yield folder, janitor
 
 
-def open_cache(folder: Path) -> Cache:
+def open_cache(folder: Path, *, source: Path = SOURCE) -> Cache:
     """Name the folder for this version of the module and this kind of machine."""
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
-        digest.update((SOURCE / name).read_bytes())
-    key = f"{read_kubernetes_version()}-{digest.hexdigest()[:12]}-{sys.platform}-{platform.machine()}"
+        digest.update((source / name).read_bytes())
+    key = f"{read_kubernetes_version(source)}-{digest.hexdigest()[:12]}-{sys.platform}-{platform.machine()}"
     return Cache(folder / "binaries", key)
 
 

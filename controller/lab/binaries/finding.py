@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import sysconfig
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -27,11 +26,8 @@ from controller.lab.binaries.settings import BinariesSettings
 OLDEST_MINOR: Final = 32
 """Source: Kubernetes' feature gates: selectable fields of custom resources are final since 1.32."""
 
-ASK_WITHIN: Final = timedelta(seconds=20)
-"""To ask a program for its version, or setup-envtest for what it has on this disk."""
-
-DOWNLOAD_WITHIN: Final = timedelta(minutes=3)
-"""60 MB on a slow line. Observed: without a network setup-envtest fails at once."""
+DOWNLOADED: Final = (Name.ETCD, Name.API_SERVER)
+"""What a download of setup-envtest has of what we need; kubectl comes from a package."""
 
 
 class Origin(StrEnum):
@@ -105,12 +101,15 @@ async def _find_folder(settings: BinariesSettings, progress: Progress, names: tu
         if not cache.lacks(names):
             # Whoever we waited for has made them.
             return cache.folder, Origin.CACHE
-        if await _download(settings, cache, progress) and not cache.lacks(names):
-            return cache.folder, Origin.DOWNLOAD
-        go = await find_go(settings, cache.lacks(names))
-        for name in cache.lacks(names):
-            await build_binary(name, go=go, cache=cache, environment=settings.environment, progress=progress)
-        return cache.folder, Origin.BUILD
+        origin = Origin.CACHE
+        if cache.lacks(DOWNLOADED) and await _download(settings, cache, progress):
+            origin = Origin.DOWNLOAD
+        if lacking := cache.lacks(names):
+            go = await find_go(settings, lacking)
+            for name in lacking:
+                await build_binary(name, go=go, cache=cache, environment=settings.environment, progress=progress)
+            origin = Origin.BUILD if set(lacking) & set(DOWNLOADED) else origin
+        return cache.folder, origin
 
 
 async def _judge_folder(settings: BinariesSettings, folder: Path, names: tuple[Name, ...]) -> str | None:
@@ -119,7 +118,7 @@ async def _judge_folder(settings: BinariesSettings, folder: Path, names: tuple[N
     if lacking:
         return f"has no {' and no '.join(lacking)}"
     ended = await run_bounded(
-        [str(folder / Name.API_SERVER), "--version"], within=ASK_WITHIN, environment=settings.environment
+        [str(folder / Name.API_SERVER), "--version"], within=settings.ask_within, environment=settings.environment
     )
     version = re.search(r"\bv(\d+)\.(\d+)", ended.stdout)
     if ended.code != 0 or version is None:
@@ -131,7 +130,7 @@ async def _judge_folder(settings: BinariesSettings, folder: Path, names: tuple[N
 
 async def _find_installed(settings: BinariesSettings, names: tuple[Name, ...]) -> Path | None:
     """Ask setup-envtest for what lies on this disk already."""
-    folder = await _ask_setup_envtest(settings, "-i", within=ASK_WITHIN)
+    folder = await _ask_setup_envtest(settings, "-i", within=settings.ask_within)
     if folder is None or await _judge_folder(settings, folder, names) is not None:
         return None
     return folder
@@ -143,19 +142,18 @@ async def _download(settings: BinariesSettings, cache: Cache, progress: Progress
 
     Not into its own folder: a download that is killed half-way would stay there and look whole.
     """
-    needed = (Name.ETCD, Name.API_SERVER)
     if shutil.which("setup-envtest", path=settings.path) is None:
         return False
     async with cache.workshop() as (workshop, _), following(progress, "Asking setup-envtest for a download"):
-        folder = await _ask_setup_envtest(settings, "--bin-dir", str(workshop), within=DOWNLOAD_WITHIN)
+        folder = await _ask_setup_envtest(settings, "--bin-dir", str(workshop), within=settings.download_within)
         if folder is None:
             progress.tell("setup-envtest could not download anything; Go is tried next.")
             return False
-        objection = await _judge_folder(settings, folder, needed)
+        objection = await _judge_folder(settings, folder, DOWNLOADED)
         if objection is not None:
             progress.tell(f"The download of setup-envtest {objection}; Go is tried next.")
             return False
-        for name in needed:
+        for name in DOWNLOADED:
             cache.keep(name, folder / name)
         return True
 
@@ -182,8 +180,7 @@ async def find_kubectl(settings: BinariesSettings, *, beside: Path) -> Path:
     Raises:
         BinariesMissing: None of them is there.
     """
-    packaged = Path(sysconfig.get_path("scripts")) / "kubectl"
-    for candidate in (packaged, beside / "kubectl"):
+    for candidate in (settings.scripts / "kubectl", beside / "kubectl"):
         if os.access(candidate, os.X_OK):
             return candidate
     wanted = int(read_kubernetes_version().split(".")[1])
@@ -200,7 +197,7 @@ async def find_kubectl(settings: BinariesSettings, *, beside: Path) -> Path:
 
 async def _ask_kubectl_minor(settings: BinariesSettings, kubectl: str) -> int | None:
     ended = await run_bounded(
-        [kubectl, "version", "--client", "--output=json"], within=ASK_WITHIN, environment=settings.environment
+        [kubectl, "version", "--client", "--output=json"], within=settings.ask_within, environment=settings.environment
     )
     try:
         return int(json.loads(ended.stdout)["clientVersion"]["minor"].rstrip("+"))
