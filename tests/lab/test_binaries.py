@@ -204,9 +204,7 @@ async def test_last_comes_a_build_with_go_which_is_kept_in_our_cache(bench: Benc
     found = await bench.find()
     assert (found.origin, found.etcd.parent) == (Origin.BUILD, bench.cache.folder)
     assert bench.builds == ["v3", "kube-apiserver"]
-    assert found.kube_apiserver.read_text() == f"#!/bin/sh
-echo Kubernetes v{VERSION}
-"
+    assert found.kube_apiserver.read_text() == f"#!/bin/sh\necho Kubernetes v{VERSION}\n"
     assert (await bench.find()).origin is Origin.CACHE
     assert len(bench.builds) == 2
     assert bench.list_cache() == [f"{bench.cache.key}/etcd", f"{bench.cache.key}/kube-apiserver"]
