@@ -1,0 +1,173 @@
+"""The status that follows from an outcome, and whether it is worth a write."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from controller.api.conditions import ConditionStatus, ConditionType, Reason
+from controller.api.session import SpriteState
+from controller.api.situations import Phase, Situation, judge_readiness
+from controller.api.terminal import Condition, TerminalStatus
+from controller.errors import Failure
+from controller.plan.looks import NOT_LOOKED, LookFailed, SpriteLook
+from controller.plan.status import build_status, is_worth_writing
+from controller.plan.steps import Outcome, Verdict
+from tests.plan.building import ADOPTED, NOON, NOW, build_away, build_seen, build_spec
+
+LIVES = Outcome(Situation.DETACHED, "It lives.", session=ADOPTED, kill=None)
+
+
+def build(old: TerminalStatus | None = None, outcome: Outcome = LIVES, **fields: object) -> TerminalStatus:
+    given = {
+        "spec": build_spec(),
+        "generation": 3,
+        "sprite": build_seen(),
+        "requested_at": None,
+        "now": NOON + timedelta(microseconds=5),
+        **fields,
+    }
+    return build_status(old or TerminalStatus(), outcome, **given)  # type: ignore[arg-type]  # a bag of arguments
+
+
+def find(status: TerminalStatus, kind: ConditionType) -> Condition:
+    return next(condition for condition in status.conditions if condition.type is kind)
+
+
+def test_all_nine_conditions_stand_in_every_status_with_their_own_generation() -> None:
+    status = build()
+
+    assert tuple(condition.type for condition in status.conditions) == tuple(ConditionType)
+    assert {condition.observed_generation for condition in status.conditions} == {3}
+    assert status.observed_generation == 3
+
+
+@pytest.mark.parametrize("situation", list(Situation))
+def test_ready_reconciling_and_stalled_follow_the_table(situation: Situation) -> None:
+    status = build(outcome=replace(LIVES, situation=situation))
+    readiness = judge_readiness(situation)
+
+    assert find(status, ConditionType.RECONCILING).status == str(readiness.reconciling)
+    assert find(status, ConditionType.STALLED).status == str(readiness.stalled)
+    if readiness.ready is not None:
+        assert find(status, ConditionType.READY).status == readiness.ready
+
+
+def test_a_suspended_terminal_keeps_the_ready_it_had() -> None:
+    running = build()
+    suspended = build(running, replace(LIVES, situation=Situation.SUSPENDED))
+
+    assert find(suspended, ConditionType.READY).status is ConditionStatus.TRUE
+    assert find(suspended, ConditionType.READY).reason == Reason.DETACHED
+    assert find(suspended, ConditionType.RECONCILING).reason == Reason.SUSPENDED
+    assert suspended.phase is Phase.SUSPENDED
+
+
+def test_a_transition_time_moves_only_with_the_value() -> None:
+    first = build()
+    later = build(first, replace(LIVES, situation=Situation.RUNNING), now=NOON + timedelta(minutes=1))
+
+    assert find(later, ConditionType.READY).last_transition_time == NOON
+    assert find(later, ConditionType.READY).reason == Reason.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("socket_id", "status", "reason"),
+    [
+        (None, ConditionStatus.FALSE, Reason.NEVER_CLAIMED),
+        ("", ConditionStatus.TRUE, Reason.REVOKED),
+        ("at1.1.a.b", ConditionStatus.TRUE, Reason.SOCKET_NAMED),
+    ],
+)
+def test_absent_empty_and_an_id_are_three_things(
+    socket_id: str | None, status: ConditionStatus, reason: Reason
+) -> None:
+    fenced = find(build(spec=build_spec(activeSocketId=socket_id)), ConditionType.FENCED)
+
+    assert (fenced.status, fenced.reason) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("look", "status", "reason"),
+    [
+        (build_seen(), ConditionStatus.TRUE, Reason.REACHABLE),
+        (build_away(confirmed=False), ConditionStatus.FALSE, Reason.SPRITE_NOT_FOUND),
+        (LookFailed(Failure.UNAUTHORIZED, "No.", NOW), ConditionStatus.FALSE, Reason.TOKEN_REJECTED),
+        (LookFailed(Failure.FORBIDDEN, "No.", NOW), ConditionStatus.FALSE, Reason.TOKEN_FORBIDDEN),
+        (LookFailed(Failure.THROTTLED, "No.", NOW), ConditionStatus.UNKNOWN, Reason.THROTTLED),
+        (LookFailed(Failure.SERVER, "No.", NOW), ConditionStatus.UNKNOWN, Reason.SPRITES_UNAVAILABLE),
+        (NOT_LOOKED, ConditionStatus.UNKNOWN, Reason.PENDING),
+    ],
+)
+def test_whether_the_sprite_is_reachable_follows_from_the_last_look(
+    look: SpriteLook, status: ConditionStatus, reason: Reason
+) -> None:
+    reachable = find(build(sprite=look), ConditionType.SPRITE_REACHABLE)
+
+    assert (reachable.status, reachable.reason) == (status, reason)
+
+
+def test_terminated_goes_back_only_where_the_spec_never_asked() -> None:
+    proven = replace(LIVES, terminated=Verdict(ConditionStatus.TRUE, Reason.CONFIRMED))
+    asked = build_spec(terminated=True)
+    first = build(outcome=proven, spec=asked)
+
+    assert find(build(first, LIVES, spec=asked), ConditionType.TERMINATED).status is ConditionStatus.TRUE
+    assert find(build(first, LIVES), ConditionType.TERMINATED).status is ConditionStatus.FALSE
+
+
+def test_a_status_that_was_never_stored_is_worth_a_write() -> None:
+    assert is_worth_writing(build(), build(), stored=False)
+
+
+def test_the_same_outcome_again_is_not_worth_a_write() -> None:
+    first = build()
+
+    assert not is_worth_writing(first, build(first, now=NOON + timedelta(hours=1)), stored=True)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        {"outcome": replace(LIVES, message="Other words.")},
+        {"sprite": build_seen(SpriteState.WARM)},
+    ],
+    ids=["only the wording differs", "only the sprite's lagging state differs"],
+)
+def test_what_merely_goes_on_is_not_worth_a_write(again: dict[str, object]) -> None:
+    first = build()
+
+    assert not is_worth_writing(first, build(first, **again), stored=True)  # type: ignore[arg-type]  # a bag
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"outcome": replace(LIVES, situation=Situation.RUNNING)},
+        {"generation": 4},
+        {"spec": build_spec(attached=True)},
+        {"requested_at": "now"},
+        {"sprite": build_away(confirmed=False)},
+    ],
+)
+def test_what_is_news_is_worth_a_write(news: dict[str, object]) -> None:
+    first = build()
+
+    assert is_worth_writing(first, build(first, **news), stored=True)  # type: ignore[arg-type]  # a bag
+
+
+def test_the_idle_time_counts_from_the_last_viewers_leaving() -> None:
+    watched = build(spec=build_spec(attached=True))
+    assert watched.detached_time is None
+
+    left = build(watched, now=NOON + timedelta(seconds=1))
+    assert left.detached_time == NOON + timedelta(seconds=1)
+    assert build(left, now=NOON + timedelta(minutes=9)).detached_time == left.detached_time
+
+
+def test_the_idle_time_starts_anew_on_resume() -> None:
+    left = build()
+    suspended = build(left, replace(LIVES, situation=Situation.SUSPENDED), spec=build_spec(suspend=True))
+    resumed = build(suspended, now=NOON + timedelta(hours=1))
+
+    assert resumed.detached_time == NOON + timedelta(hours=1)
