@@ -12,9 +12,11 @@ import click
 import uvloop
 
 from controller.clock import SystemClock
+from controller.engine.liveness import LivenessFacts, PumpState, TenureState, judge_liveness, judge_readiness
 from controller.engine.operator import Operator, Outside
 from controller.engine.tokens import OwnToken
 from controller.handlers.pump import Pump, PumpSettings
+from controller.handlers.web import Web, WebSettings
 from controller.kube.calls import KubeCallReport
 from controller.kube.client import KubeClient
 from controller.kube.credentials import (
@@ -120,6 +122,7 @@ async def run_operator(settings: OperatorSettings, kube_settings: KubeSettings) 
             tenure=tenure,
             luck=random.Random(),  # noqa: S311  # Jitter needs no secrecy.
             draw_nonce=_draw_nonce,
+            namespaces=settings.namespaces or (),
         )
         pump = Pump(
             PumpSettings(namespaces=settings.namespaces or ()),
@@ -127,7 +130,17 @@ async def run_operator(settings: OperatorSettings, kube_settings: KubeSettings) 
             operator.take_word,
             clock,
         )
-        log.info("The operator starts.", extra={"server": credentials.server, "sprites": settings.sprites.base_url})
+        door = Web(
+            WebSettings(settings.metrics_address, settings.metrics_port),
+            metrics.registry,
+            lambda: judge_liveness(_look_inside(pump, operator), settings.engine.liveness),
+            lambda: judge_readiness(_look_inside(pump, operator)),
+        )
+        await door.start()
+        log.info(
+            "The operator starts.",
+            extra={"server": credentials.server, "sprites": settings.sprites.base_url, "port": door.port},
+        )
         pump.start()
         try:
             async with asyncio.TaskGroup() as group:
@@ -136,6 +149,17 @@ async def run_operator(settings: OperatorSettings, kube_settings: KubeSettings) 
         finally:
             tenure.end()
             await pump.stop()
+            await door.stop()
+
+
+def _look_inside(pump: Pump, operator: Operator) -> LivenessFacts:
+    """Gather what the probes judge."""
+    state = PumpState.RUNNING if pump.ready.is_set() else PumpState.LISTING
+    if not pump.alive:
+        state = PumpState.ENDED
+    return LivenessFacts(
+        pump=state, watch_lag=operator.resync.lag, loop_lag=operator.loop_lag.worst, tenure=TenureState.HELD
+    )
 
 
 def _build_own_token(settings: OwnTokenSettings | None) -> OwnToken | None:

@@ -17,11 +17,13 @@ from controller.api.session import Cause, Identity
 from controller.api.situations import Situation
 from controller.clock import Clock
 from controller.engine.launcher import Launcher, Place
+from controller.engine.liveness import LoopLag
 from controller.engine.observer import SpriteObserver
 from controller.engine.owners import Claim, Owners, read_claim
 from controller.engine.queue import Lane, WorkQueue
 from controller.engine.reconcile import Reconciler, Tools
 from controller.engine.registry import Change, Gone, Registry, Snapshot
+from controller.engine.resync import Resync
 from controller.engine.settings import EngineSettings
 from controller.engine.tokens import OwnToken, TokenBook
 from controller.engine.writer import Writer
@@ -68,6 +70,7 @@ class Operator:
         tenure: Permits every write.
         luck: For jitter.
         draw_nonce: Gives a new launch nonce: lower-case letters and digits, never twice the same.
+        namespaces: The ones that are watched; empty is all.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Operator:
         tenure: Tenure,
         luck: Random,
         draw_nonce: Callable[[], str],
+        namespaces: tuple[str, ...] = (),
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -115,6 +119,17 @@ class Operator:
                 full_check_interval=settings.full_check_interval,
             )
         )
+        self.resync = Resync(
+            outside.kube,
+            self.registry,
+            clock,
+            settings.resync,
+            namespaces=namespaces,
+            on_gone=self._take_lost,
+            on_stripped=self.wake,
+        )
+        self.loop_lag = LoopLag(clock, settings.liveness, lambda lag: metrics.loop_lag.set(lag.total_seconds()))
+        metrics.watch_age.set_function(self._measure_watch_age)
         metrics.queue_depth.set_function(lambda: sum(self.queue.depth(lane) for lane in Lane))
         metrics.observe_objects(self._count_objects)
 
@@ -144,6 +159,11 @@ class Operator:
         self.queue.drop(uid)
         self._wake(self._owners.drop(uid))
 
+    def _take_lost(self, uid: str) -> None:
+        """Take in a deletion that the watch had lost."""
+        self._metrics.resync_lost.inc()
+        self.take_gone(uid)
+
     def wake(self, uid: str) -> None:
         """Plan a visit now, for whatever reason."""
         self.queue.add(uid)
@@ -157,12 +177,14 @@ class Operator:
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._events.run(self._tenure), name="events")
+            group.create_task(self.loop_lag.run(), name="loop-lag")
             await first_list.wait()
             log.info("Every object was seen.", extra={"objects": len(self.registry)})
             for number in range(self._settings.workers):
                 group.create_task(self._work(), name=f"worker-{number}")
             group.create_task(self._read_metadata(), name="metadata")
             group.create_task(self._check_sessions(), name="sessions")
+            group.create_task(self.resync.run(), name="resync")
 
     # --- what is known of objects -------------------------------------------------------------------------------------
 
@@ -183,6 +205,9 @@ class Operator:
     def _wake(self, uids: tuple[str, ...]) -> None:
         for uid in uids:
             self.queue.add(uid)
+
+    def _measure_watch_age(self) -> float:
+        return self.resync.lag.total_seconds()
 
     def _count_objects(self) -> Mapping[Situation, int]:
         counts: dict[Situation, int] = {}

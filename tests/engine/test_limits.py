@@ -1,0 +1,72 @@
+"""The budget of calls per token, in virtual time."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from controller.engine.limits import Limiter, Priority
+from tests.engine.clocks import LoopClock
+
+
+async def spend(limiter: Limiter, count: int, priority: Priority = Priority.NORMAL) -> float:
+    begun = asyncio.get_running_loop().time()
+    for _ in range(count):
+        await limiter.enter(priority)
+    return asyncio.get_running_loop().time() - begun
+
+
+@pytest.mark.looptime
+async def test_a_burst_of_one_second_passes_at_once_but_for_the_reserve() -> None:
+    assert await spend(Limiter(LoopClock(), per_second=10), 8) == 0
+
+
+@pytest.mark.looptime
+async def test_what_exceeds_the_burst_passes_at_the_agreed_rate() -> None:
+    assert await spend(Limiter(LoopClock(), per_second=10), 18) == pytest.approx(1.0, abs=0.2)
+
+
+@pytest.mark.looptime
+async def test_kills_use_the_reserve_that_nobody_else_may_touch() -> None:
+    limiter = Limiter(LoopClock(), per_second=10)
+    await spend(limiter, 8)
+
+    assert await spend(limiter, 2, Priority.KILL) == 0
+
+
+@pytest.mark.looptime
+async def test_kills_go_before_what_waits_already() -> None:
+    limiter, order = Limiter(LoopClock(), per_second=10), []
+    await spend(limiter, 10, Priority.KILL)
+
+    async def call(name: str, priority: Priority) -> None:
+        await limiter.enter(priority)
+        order.append(name)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(call("list", Priority.NORMAL))
+        group.create_task(call("proof", Priority.PROOF))
+        await asyncio.sleep(0)
+        group.create_task(call("kill", Priority.KILL))
+
+    assert order == ["kill", "proof", "list"]
+
+
+@pytest.mark.looptime
+async def test_a_pause_that_was_asked_for_stops_everybody_and_then_ends() -> None:
+    limiter = Limiter(LoopClock(), per_second=10)
+    limiter.pause(timedelta(seconds=7))
+
+    assert await spend(limiter, 1, Priority.KILL) == pytest.approx(7.0, abs=0.2)
+
+
+@pytest.mark.looptime
+async def test_a_wait_that_is_cancelled_takes_no_turn_with_it() -> None:
+    limiter = Limiter(LoopClock(), per_second=1)
+    await spend(limiter, 1, Priority.KILL)
+    waiting = [asyncio.ensure_future(limiter.enter(Priority.KILL)) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+
+    await asyncio.wait_for(waiting[1], timeout=1.5)
+    assert waiting[0].cancelled()
