@@ -79,6 +79,17 @@ def env(*entries: Json) -> Json:
     return launch(env=list(entries))
 
 
+def secret(name: str, key: str) -> Json:
+    """A spec that launches with one variable from this Secret."""
+    return env({"name": "A", "valueFrom": {"secretKeyRef": {"name": name, "key": key}}})
+
+
+def token(**changes: Any) -> Json:
+    """A spec with this reference to its token."""
+    return ADOPT | {"tokenSecretRef": changes}
+
+
+SECRET: Final = "spec.launch.env[0].valueFrom.secretKeyRef"
 NUMBERED: Final = [{"name": f"V{number}", "value": ""} for number in range(101)]
 FROM_SECRET: Final[Json] = {"secretKeyRef": {"name": "keys", "key": "api"}}
 
@@ -237,6 +248,15 @@ CREATIONS: Final = (
     Created("columns that are true", launch(columns=True), ("spec.launch.columns",)),
     Created("80.0 columns are 80", launch(columns=80.0)),
     Created("80.5 columns", launch(columns=80.5), ("spec.launch.columns",)),
+    Created("the least of everything in launch", launch(command=["a"], workingDirectory="/", columns=1, rows=1)),
+    Created("the most columns and rows", launch(columns=65_535, rows=65_535)),
+    Created("65,536 columns", launch(columns=65_536), ("spec.launch.columns",)),
+    Created("no rows", launch(rows=0), ("spec.launch.rows",)),
+    Created("names of a Secret at their shortest", secret("s", "k")),
+    Created("names of a Secret at their longest", secret("s" * 253, "k" * 253)),
+    Created("a Secret's name that is too long", secret("s" * 254, "k"), (f"{SECRET}.name",)),
+    Created("an empty key of a Secret", secret("s", ""), (f"{SECRET}.key",)),
+    Created("a key of a Secret that is too long", secret("s", "k" * 254), (f"{SECRET}.key",)),
     # Holds.
     Created("an empty hold", hold()),
     Created("an expiry of 90 alone", hold(expireSeconds=90)),
@@ -282,6 +302,13 @@ CREATIONS: Final = (
     Created("an unknown deletion policy", ADOPT | {"deletionPolicy": ""}, ("spec.deletionPolicy",)),
     Created("terminated as a text", ADOPT | {"terminated": "true"}, ("spec.terminated",)),
     Created("attached as a number", ADOPT | {"attached": 1}, ("spec.attached",)),
+    Created("a token Secret at its shortest", token(name="t", key="k")),
+    Created("a token Secret at its longest", token(name="t" * 253, key="k" * 253)),
+    Created("a token Secret's name that is too long", token(name="t" * 254), ("spec.tokenSecretRef.name",)),
+    Created("a token Secret's key that is too long", token(name="t", key="k" * 254), ("spec.tokenSecretRef.key",)),
+    Created("a token Secret with an empty key", token(name="t", key=""), ("spec.tokenSecretRef.key",)),
+    Created("a sessionId of one character", ADOPT | {"sessionId": "1"}),
+    Created("a refresh of 5", hold(refreshSeconds=5)),
     Created("a token Secret by name", ADOPT | {"tokenSecretRef": {"name": "token"}}),
     Created("a token Secret without name", ADOPT | {"tokenSecretRef": {}}, ("spec.tokenSecretRef.name",)),
     Created(

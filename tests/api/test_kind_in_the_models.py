@@ -1,6 +1,7 @@
 """The table of the kind through the models: verdict, fields and sentences, and what can be read all the same."""
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from controller.api.instants import TIME_PATTERN, is_date_time, read_instant
 from controller.api.rules import RULES, Rule
-from controller.api.terminal import ObjectUnreadable, judge_object, read_spec
+from controller.api.schema import render_schema
+from controller.api.terminal import ObjectUnreadable, TerminalSpec, judge_object, read_spec
 from tests.api.kind_table import ADOPT, CHANGES, CREATIONS, INHERITED, Changed, Created, env, launch
 
 
@@ -42,6 +44,42 @@ def test_the_table_is_long_enough_and_names_each_row_once() -> None:
     assert len({str(row) for row in rows}) == len(rows)
     assert sum(bool(row.refused_at) for row in rows) >= 30
     assert sum(not row.refused_at for row in rows) >= 30
+
+
+def _find_limits(node: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, int]]:
+    """Every limit of the spec: where, which, and how much."""
+    for limit in ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"):
+        if limit in node:
+            yield path, limit, node[limit]
+    for name, field in node.get("properties", {}).items():
+        yield from _find_limits(field, (*path, name))
+    if "items" in node:
+        yield from _find_limits(node["items"], (*path, "[]"))
+
+
+def _find_sizes(value: Any, path: tuple[str, ...]) -> set[int]:
+    """How large the values on a path are in one spec: a number itself, the length of anything else."""
+    if not path:
+        return {value if isinstance(value, int) else len(value)} if isinstance(value, int | str | list) else set()
+    if path[0] == "[]":
+        return set().union(*(_find_sizes(entry, path[1:]) for entry in value)) if isinstance(value, list) else set()
+    return _find_sizes(value[path[0]], path[1:]) if isinstance(value, dict) and path[0] in value else set()
+
+
+@pytest.mark.parametrize(("path", "limit", "amount"), list(_find_limits(render_schema(TerminalSpec))))
+def test_every_limit_is_met_exactly_in_some_row_and_passed_by_one_in_another(
+    path: tuple[str, ...], limit: str, amount: int
+) -> None:
+    field = ".".join(["spec", *path]).replace(".[]", "[]")
+    accepted = {size for row in CREATIONS if not row.refused_at for size in _find_sizes(row.spec, path)}
+    refused = {
+        size
+        for row in CREATIONS
+        if field in {re.sub(r"\[\d+\]", "[]", at) for at in row.refused_at}
+        for size in _find_sizes(row.spec, path)
+    }
+    assert amount in accepted
+    assert amount + (-1 if limit.startswith("min") else 1) in refused
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.message[:40])
