@@ -14,10 +14,7 @@ Source: sprites-api.md 1 to 6 and 12 (2026-09); behaviours.md K1 to K12.
 
 import asyncio
 import contextlib
-import http.cookiejar
-import logging
 import ssl
-import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -53,6 +50,7 @@ from controller.sprites.exec_frames import (
     split_stdin,
 )
 from controller.sprites.kill_stream import KillStream, StreamState
+from controller.sprites.lanes import Lanes
 from controller.sprites.reading import Page, read_page, read_sessions, read_sprite
 from controller.sprites.reports import CallReport, OnCall, Outcome, Route, Settled
 from controller.sprites.retry_after import read_retry_after
@@ -103,11 +101,11 @@ class SpritesClient:
         self._clock = clock
         self._on_call = on_call
         self._tls = _build_tls(settings)
-        self._http = _build_http(settings, self._tls)
+        self._lanes = Lanes(settings, clock, self._tls)
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._lanes.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -383,8 +381,8 @@ class SpritesClient:
         """Send a request and give its answer to be read; whatever breaks becomes the matching error."""
         progress = Progress.ASKING
         try:
-            async with asyncio.timeout(limit.total_seconds()):
-                response = await self._http.send(request, stream=True)
+            async with asyncio.timeout(limit.total_seconds()), self._lanes.take() as lane:
+                response = await lane.send(request, stream=True)
                 progress = Progress.READING
                 try:
                     yield response
@@ -550,27 +548,3 @@ def _build_tls(settings: SpritesSettings) -> ssl.SSLContext:
         return httpx.create_ssl_context(trust_env=settings.trust_env)
     # Never used, and it trusts nobody: the usual one costs 20 ms and megabytes of certificates.
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
-def _build_http(settings: SpritesSettings, tls: ssl.SSLContext) -> httpx.AsyncClient:
-    for name in ("httpx", "httpcore"):
-        # They log each address with its query, at INFO and DEBUG; a report of each call is ours to make.
-        logging.getLogger(name).setLevel(logging.WARNING)
-    return httpx.AsyncClient(
-        verify=tls,
-        trust_env=settings.trust_env,
-        follow_redirects=False,
-        cookies=_NoCookies(),
-        limits=httpx.Limits(
-            max_connections=settings.connections,
-            max_keepalive_connections=settings.connections,
-            keepalive_expiry=settings.keepalive.total_seconds(),
-        ),
-    )
-
-
-class _NoCookies(http.cookiejar.CookieJar):
-    """Keeps no cookie: one that the edge sets for one token must not travel with another."""
-
-    def extract_cookies(self, response: object, request: urllib.request.Request) -> None:
-        """Take nothing."""

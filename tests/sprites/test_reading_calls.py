@@ -22,7 +22,7 @@ from controller.sprites.errors import (
 )
 from controller.sprites.reports import CallReport, Route, Settled
 from controller.sprites.token import Token
-from tests.sprites.conftest import SECRET, SHORT, MakeClient, choose_limits
+from tests.sprites.conftest import SECRET, MakeClient, choose_limits
 from tests.sprites.server import Counterpart, Do, answer, answer_json, find_closed_port, serve_raw
 
 
@@ -386,18 +386,6 @@ async def test_a_cookie_of_one_answer_does_not_travel_with_the_next_call(
     await list_sessions(client, token)
 
     assert "Cookie" not in counterpart.seen[1].headers
-
-
-async def test_one_connection_serves_call_after_call(make_client: MakeClient, token: Token) -> None:
-    body = b'{"sessions": []}'
-    reply = HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
-    async with serve_raw(reply, Do.STALL) as raw:
-        client = make_client(raw.url, **SHORT)
-        await list_sessions(client, token)
-        with pytest.raises(TimedOut):  # the same connection, on which the script has nothing more to say
-            await list_sessions(client, token)
-
-    assert len(raw.requests) == 1
 
 
 async def test_each_token_goes_only_with_its_own_call(
