@@ -82,7 +82,11 @@ class Conflict(KubeError):
 
 
 class Gone(KubeError):
-    """The version that a list or a watch wanted to go on from has expired (HTTP 410): begin again."""
+    """
+    The version that a list or a watch wanted to go on from has expired (HTTP 410): begin again.
+
+    Observed (kube-apiserver 1.37.2): reason `Expired`, with a token for an inconsistent rest, which we do not take.
+    """
 
     failure: ClassVar[Failure] = Failure.GONE
 

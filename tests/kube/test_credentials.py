@@ -8,6 +8,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -196,14 +197,23 @@ def service_account(folder: Path, authority: Authority, token: str) -> KubeSetti
 
 
 def test_no_file_outlives_the_reading(
-    written: Write, person: Pair, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    written: Write, authority: Authority, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Somebody whom no other test has: the loaders remember the files that they have written.
+    person = authority.issue_client("somebody-else")
     folder = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     settings = written({"client-certificate-data": data(person.certificate), "client-key-data": data(person.key)})
     for _ in range(2):
         build_ssl_context(read_connection_facts(settings))
         assert list(folder.iterdir()) == []
+
+
+def test_two_threads_that_read_at_once_do_not_delete_each_others_files(written: Write, person: Pair) -> None:
+    settings = written({"client-certificate-data": data(person.certificate), "client-key-data": data(person.key)})
+    with ThreadPoolExecutor(4) as threads:
+        read = list(threads.map(read_connection_facts, [settings] * 80))
+    assert {facts.private_key_data for facts in read} == {person.key}
 
 
 def test_secrets_are_not_in_the_repr(person: Pair) -> None:
@@ -404,6 +414,7 @@ async def test_a_stray_401_reads_again_once_in_ten_seconds() -> None:
     newer = await credentials.renew(login)
     assert newer is not None
     assert newer.authorization == "Bearer second"
+    clock.passed += timedelta(seconds=10)
     assert await credentials.renew(login) is newer
     assert read.readings == 3
 
