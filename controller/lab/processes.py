@@ -136,7 +136,7 @@ async def _close_pipes(process: asyncio.subprocess.Process) -> None:
 
     asyncio offers no public way to the transport, and leaves it open until every pipe has ended.
     """
-    transport = process._transport  # noqa: SLF001 - see above
+    transport = getattr(process, "_transport", None)
     if not isinstance(transport, asyncio.SubprocessTransport):
         return
     pipes = [pipe for pipe in (transport.get_pipe_transport(1), transport.get_pipe_transport(2)) if pipe is not None]
