@@ -1,6 +1,7 @@
 """What all rooms of the tests share."""
 
 import asyncio
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from tests.cluster.plane import prepare_binaries
 
         capture = session.config.pluginmanager.getplugin("capturemanager")
-        with capture.global_and_fixture_disabled():
+        with capture.global_and_fixture_disabled() if capture is not None else contextlib.nullcontext():
             prepare_binaries()
 
 

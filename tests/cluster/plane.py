@@ -42,7 +42,11 @@ class Cluster:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
         self._thread.start()
-        self.plane = self.call(self._start(api_server_arguments))
+        try:
+            self.plane = self.call(self._start(api_server_arguments))
+        except BaseException:
+            self._end_thread()
+            raise
 
     def call(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Run a coroutine of the control plane and return its answer."""
@@ -55,9 +59,10 @@ class Cluster:
 
     def close(self) -> None:
         """End the control plane and the loop."""
-        self.call(self.plane.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        try:
+            self.call(self.plane.stop())
+        finally:
+            self._end_thread()
 
     @property
     def url(self) -> str:
@@ -127,6 +132,10 @@ class Cluster:
             await plane.stop()
             raise
         return plane
+
+    def _end_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

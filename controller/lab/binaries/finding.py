@@ -98,9 +98,7 @@ async def _find_folder(settings: BinariesSettings, progress: Progress, names: tu
     if installed is not None:
         return installed, Origin.SETUP_ENVTEST
     async with cache.locked(progress):
-        if not cache.lacks(names):
-            # Whoever we waited for has made them.
-            return cache.folder, Origin.CACHE
+        # Whoever we waited for may have made them meanwhile.
         origin = Origin.CACHE
         if cache.lacks(DOWNLOADED) and await _download(settings, cache, progress):
             origin = Origin.DOWNLOAD
