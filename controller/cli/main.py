@@ -33,7 +33,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "controller.cli.operator", "operator_command", "Run the operator against a cluster, in the foreground."
     ),
     "crd": Entry("controller.cli.crd", "crd_command", "Print the CustomResourceDefinition of AgentTerminal as YAML."),
-    "demo": Entry("controller.cli.demo", "demo_command", "Watch three terminals live and die, all on this machine."),
+    "demo": Entry("controller.cli.demo", "demo_command", "Watch three terminals live and die."),
     "lab": Entry("controller.cli.lab", "lab_command", "Keep the demo's world running in the foreground."),
     "control-plane": Entry(
         "controller.cli.control_plane",

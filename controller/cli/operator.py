@@ -32,8 +32,8 @@ from controller.settings import (
     OwnTokenSettings,
     environment,
     read_operator_settings,
-    render_settings_help,
 )
+from controller.settings.table import render_settings_help
 from controller.sprites.client import SpritesClient
 from controller.sprites.reports import CallReport
 from controller.sprites.token import Token, TokenUnreadable

@@ -215,11 +215,12 @@ def test_the_help_of_every_command_is_complete(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_says_of_each_command_what_its_own_help_says_first(name: str) -> None:
+def test_the_list_says_of_each_command_what_its_own_help_begins_with(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
 
     assert command is not None
-    assert command.get_short_help_str(limit=120) == COMMANDS[name].summary
+    assert command.help is not None
+    assert " ".join(command.help.split()).startswith(COMMANDS[name].summary.removesuffix("."))
 
 
 def test_every_module_of_this_room_that_offers_a_command_is_in_the_list() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from controller.api.crd import render_crd_text
 from controller.api.names import CRD_NAME
 from controller.metrics import render_metrics_page
-from controller.settings import render_settings_page
+from controller.settings.table import render_settings_page
 from tests.api.spec_page import render_spec_page
 from tests.house.cases import ROOT, render_behaviour_page
 

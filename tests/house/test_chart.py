@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from controller import __version__
-from controller.settings import PREFIX, VARIABLES
+from controller.settings.table import PREFIX, VARIABLES
 from tests.house.cases import ROOT
 
 CHART = ROOT / "charts/agentterminal-operator"

@@ -12,16 +12,14 @@ from controller.engine.settings import EngineSettings
 from controller.logs import LogFormat, LogLevel, LogSettings
 from controller.plan.hold_settings import HoldSettings
 from controller.settings import (
-    VARIABLES,
     OwnTokenSettings,
     SettingsFaulty,
     TokenFile,
     is_debug,
     read_cache_folder,
     read_operator_settings,
-    render_settings_help,
-    render_settings_page,
 )
+from controller.settings.table import VARIABLES, render_settings_help, render_settings_page
 from controller.sprites.settings import SpritesSettings
 from controller.sprites.token import Token
 

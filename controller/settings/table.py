@@ -1,0 +1,246 @@
+"""The table of all variables, from which they are read, and from which help and page are rendered."""
+
+import textwrap
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Generic, TypeVar
+
+from controller.logs import LogFormat, LogLevel
+from controller.settings.rules import (
+    ABSOLUTE_PATH,
+    ADDRESS,
+    NAMES,
+    PATTERNS,
+    SWITCH,
+    TOKEN,
+    URL,
+    Rule,
+    one_of,
+    whole_number,
+)
+from controller.sprites.settings import DEFAULT_BASE_URL
+
+T = TypeVar("T")
+
+PREFIX: Final = "AGENTTERMINAL_"
+
+
+class Reader(StrEnum):
+    """Who reads a variable."""
+
+    OPERATOR = "operator"
+    LAB = "lab"
+    EVERY_COMMAND = "every command"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable(Generic[T]):
+    """One variable. An empty text counts as not set."""
+
+    name: str
+    rule: Rule[T]
+    default: T | None
+    default_words: str
+    meaning: str
+    reader: Reader = Reader.OPERATOR
+    hidden: bool = False
+    """Its value is never shown: it is a secret, or people put one there by mistake."""
+
+
+SPRITES_URL: Final = Variable(
+    name=f"{PREFIX}SPRITES_URL",
+    rule=URL,
+    default=DEFAULT_BASE_URL,
+    default_words=DEFAULT_BASE_URL,
+    meaning="Where the Sprites API is.",
+)
+SPRITES_TOKEN_FILE: Final = Variable(
+    name=f"{PREFIX}SPRITES_TOKEN_FILE",
+    rule=ABSOLUTE_PATH,
+    default=None,
+    default_words="none",
+    meaning="The file with the operator's own Sprites token; it is read again when the token is refused. "
+    "It serves only what the two variables `AGENTTERMINAL_OWN_TOKEN_...` name.",
+    hidden=True,
+)
+SPRITES_TOKEN: Final = Variable(
+    name=f"{PREFIX}SPRITES_TOKEN",
+    rule=TOKEN,
+    default=None,
+    default_words="none",
+    meaning="The operator's own Sprites token itself. Discouraged: an environment is easily shown and cannot change; "
+    "prefer the file.",
+    hidden=True,
+)
+OWN_TOKEN_NAMESPACES: Final = Variable(
+    name=f"{PREFIX}OWN_TOKEN_NAMESPACES",
+    rule=PATTERNS,
+    default=(),
+    default_words="none",
+    meaning="Namespaces whose objects may do without a `tokenSecretRef` and use the operator's own token.",
+)
+OWN_TOKEN_SPRITES: Final = Variable(
+    name=f"{PREFIX}OWN_TOKEN_SPRITES",
+    rule=PATTERNS,
+    default=(),
+    default_words="none",
+    meaning="Names of sprites that such objects may name.",
+)
+NAMESPACES: Final = Variable(
+    name=f"{PREFIX}NAMESPACES",
+    rule=NAMES,
+    default=None,
+    default_words="all",
+    meaning="The namespaces to watch.",
+)
+METRICS_ADDRESS: Final = Variable(
+    name=f"{PREFIX}METRICS_ADDRESS",
+    rule=ADDRESS,
+    default="127.0.0.1",
+    default_words="127.0.0.1",
+    meaning="Where `/metrics`, `/healthz` and `/readyz` are served; in a pod 0.0.0.0 or ::.",
+)
+METRICS_PORT: Final = Variable(
+    name=f"{PREFIX}METRICS_PORT",
+    rule=whole_number(0, 65_535),
+    default=9464,
+    default_words="9464",
+    meaning="The port of the same; 0 takes any free one and logs it.",
+)
+WORKERS: Final = Variable(
+    name=f"{PREFIX}WORKERS",
+    rule=whole_number(1, 256),
+    default=16,
+    default_words="16",
+    meaning="How many objects are worked on at the same time.",
+)
+SPRITES_REQUESTS_PER_SECOND: Final = Variable(
+    name=f"{PREFIX}SPRITES_REQUESTS_PER_SECOND",
+    rule=whole_number(1, 10_000),
+    default=100,
+    default_words="100",
+    meaning="How many calls a second go to the Sprites API per token; kills have a reserve of their own within it.",
+)
+METADATA_SECONDS: Final = Variable(
+    name=f"{PREFIX}METADATA_SECONDS",
+    rule=whole_number(1, 3600),
+    default=30,
+    default_words="30",
+    meaning="How often the list of a token's sprites is read.",
+)
+RESYNC_SECONDS: Final = Variable(
+    name=f"{PREFIX}RESYNC_SECONDS",
+    rule=whole_number(10, 3600),
+    default=120,
+    default_words="120",
+    meaning="How often everything known is compared with a fresh list of the API server.",
+)
+LOG_LEVEL: Final = Variable(
+    name=f"{PREFIX}LOG_LEVEL",
+    rule=one_of(LogLevel),
+    default=LogLevel.INFO,
+    default_words="info",
+    meaning="How much is logged: `info` is a change of state, `debug` the steady state as well.",
+)
+LOG_FORMAT: Final = Variable(
+    name=f"{PREFIX}LOG_FORMAT",
+    rule=one_of(LogFormat),
+    default=LogFormat.TEXT,
+    default_words="text",
+    meaning="`text` for people, `json` for machines: one object per line.",
+)
+HOLD_EXPIRE_SECONDS: Final = Variable(
+    name=f"{PREFIX}HOLD_EXPIRE_SECONDS",
+    rule=Rule("a whole number from 1 to 3,600; anything else counts as 300, and is logged", str),
+    default=None,
+    default_words="300",
+    meaning="How long a hold lives when nobody renews it, where the object does not say.",
+)
+HOLD_REFRESH_MS: Final = Variable(
+    name=f"{PREFIX}HOLD_REFRESH_MS",
+    rule=Rule("a whole number from 1 to half the expiry; anything else counts as the default, and is logged", str),
+    default=None,
+    default_words="60000, or a fifth of the expiry where that is less",
+    meaning="How often a hold is renewed, where the object does not say.",
+)
+CACHE: Final = Variable(
+    name=f"{PREFIX}CACHE",
+    rule=ABSOLUTE_PATH,
+    default=None,
+    default_words="agentterminal in the user's cache folder",
+    meaning="Where the lab keeps the binaries of its control plane.",
+    reader=Reader.LAB,
+)
+DEBUG: Final = Variable(
+    name=f"{PREFIX}DEBUG",
+    rule=SWITCH,
+    default=False,
+    default_words="0",
+    meaning="1 shows where in the code an unexpected failure came from.",
+    reader=Reader.EVERY_COMMAND,
+)
+
+VARIABLES: Final[tuple[Variable[Any], ...]] = (
+    SPRITES_URL,
+    SPRITES_TOKEN_FILE,
+    SPRITES_TOKEN,
+    OWN_TOKEN_NAMESPACES,
+    OWN_TOKEN_SPRITES,
+    NAMESPACES,
+    METRICS_ADDRESS,
+    METRICS_PORT,
+    WORKERS,
+    SPRITES_REQUESTS_PER_SECOND,
+    METADATA_SECONDS,
+    RESYNC_SECONDS,
+    LOG_LEVEL,
+    LOG_FORMAT,
+    HOLD_EXPIRE_SECONDS,
+    HOLD_REFRESH_MS,
+    CACHE,
+    DEBUG,
+)
+
+
+def render_settings_help() -> str:
+    """Render the table for `agentterminal operator --help`."""
+    lines = ["The operator is set by its environment:", ""]
+    for variable in VARIABLES:
+        if variable.reader is Reader.LAB:
+            continue
+        lines.append(variable.name)
+        for text in (variable.meaning, f"Must be {variable.rule.sentence}. Default: {variable.default_words}."):
+            lines += textwrap.wrap(
+                text,
+                76,
+                initial_indent="    ",
+                subsequent_indent="    ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    return "\n".join(lines)
+
+
+def render_settings_page() -> str:
+    """Render docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "Generated by `make crds` from `controller/settings/table.py`; edit that.",
+        "",
+        (
+            "Every setting is an environment variable; an empty one counts as not set. A start with faulty settings "
+            "lists all faults and exits with 2. A variable with the prefix `AGENTTERMINAL_` that is not in this table "
+            "is logged as a warning with the nearest known name. The numbers of a hold never stop a start: a value "
+            "that does not count falls back as the table says, and is logged."
+        ),
+        "",
+        "| Variable | Rule | Default | Read by | Meaning |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| `{variable.name}` | {variable.rule.sentence} | {variable.default_words} | {variable.reader} "
+        f"| {variable.meaning}{' Its value is never shown.' if variable.hidden else ''} |"
+        for variable in VARIABLES
+    ]
+    return "\n".join(lines) + "\n"
