@@ -96,7 +96,7 @@ class Lanes:
 
 
 class _NoCookies(CookieJar):
-    """Keeps no cookie: one that the edge sets for one token must not travel with another."""
+    """Keeps no cookie: requests are built without any, so the jar of a lane would only grow."""
 
     def extract_cookies(self, response: object, request: urllib.request.Request) -> None:
         """Take nothing."""

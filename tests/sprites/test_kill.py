@@ -364,6 +364,29 @@ async def test_without_tenure_nothing_is_sent_and_nothing_is_reported(
     assert reports == []
 
 
+async def test_without_tenure_not_even_a_connection_is_made(make_client: MakeClient, token: Token) -> None:
+    tenure = Tenure(1)
+    tenure.end()
+    client = make_client(f"http://127.0.0.1:{find_closed_port()}")
+
+    for write in (
+        client.kill_session(token, "s", "1", tenure=tenure, cause=Cause.KILL),
+        client.launch_session(token, "s", ["sh"], columns=80, rows=24, tenure=tenure, cause=Cause.LAUNCH),
+        client.run_command(
+            token,
+            "s",
+            ["sh"],
+            stdin=b"",
+            tenure=tenure,
+            cause=Cause.HOLD,
+            time_limit=timedelta(seconds=1),
+            output_bytes=1,
+        ),
+    ):
+        with pytest.raises(TenureEnded):
+            await write
+
+
 async def test_a_term_that_ends_while_the_kill_waits_for_a_connection_stops_it(
     counterpart: Counterpart, make_client: MakeClient, token: Token, reports: list[CallReport]
 ) -> None:

@@ -386,6 +386,7 @@ async def test_a_cookie_of_one_answer_does_not_travel_with_the_next_call(
     await list_sessions(client, token)
 
     assert "Cookie" not in counterpart.seen[1].headers
+    assert [len(rested.lane.cookies.jar) for rested in client._lanes._rested] == [0]
 
 
 async def test_each_token_goes_only_with_its_own_call(
