@@ -59,7 +59,7 @@ SPRITES_TOKEN_FILE: Final = Variable(
     rule=ABSOLUTE_PATH,
     default=None,
     default_words="none",
-    meaning="The file with the operator's own Sprites token; it is read again when the token is refused. "
+    meaning="The file with the operator's own Sprites token; it may change while the operator runs. "
     "It serves only what the two variables `AGENTTERMINAL_OWN_TOKEN_...` name.",
     hidden=True,
 )
