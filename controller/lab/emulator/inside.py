@@ -50,6 +50,9 @@ FRAME_BYTES: Final = 1 << 18
 FREEZE_ROUNDS: Final = 500
 """A process that starts others as fast as it can is caught long before that; each round waits 1 ms."""
 
+IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Ends come from the emulator, not from a terminal or from inside."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -222,7 +225,8 @@ class World:
         """Be the command; this returns never."""
         try:
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            # What this process ignores, and what Python does, would stay ignored across exec: a deaf command.
+            for number in (*IGNORED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
             if not self._settings["namespaces"]:
                 _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -276,19 +280,24 @@ class World:
 
     def _freeze(self) -> None:
         """
-        Stop everything inside, parents first, so that no shell sees its child stop.
+        Stop everything inside, parents before their children, so that no shell sees its child stop.
 
-        What a user had stopped before stays stopped after the thaw.
+        A parent has to *be* stopped first, not only to be told: one that waits would still learn of its child. What a
+        user had stopped before stays stopped after the thaw.
         """
         self._stopped_before = {pid for pid, (_, state, _) in self._inside().items() if state == "T"}
+        told: set[int] = set()
         for _ in range(FREEZE_ROUNDS):
             running = {pid: depth for pid, (_, state, depth) in self._inside().items() if state not in "TtZX"}
             if not running:
                 return
-            for pid in sorted(running, key=lambda pid: running[pid]):
+            next_depth = min(running.values())
+            next_ones = {pid for pid, depth in running.items() if depth == next_depth}
+            for pid in next_ones:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGSTOP)
-            self._pause.poll(1)
+            self._pause.poll(1 if next_ones <= told else 0)
+            told |= next_ones
         raise OSError(errno.EBUSY, "the processes inside do not stop")
 
     def _thaw(self) -> None:
@@ -336,7 +345,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     settings: Message = json.loads(sys.argv[2])
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for ignored in IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
     try:
         if settings["namespaces"]:

@@ -132,6 +132,7 @@ class Session:
         self._rate: tuple[datetime, int] = (self.created, 0)
         self._countdown: Timer | None = None
         self._fast: list[tuple[Stream, bytes]] | None = [] if switches().fast_path and not tty else None
+        self._frozen = False
         self._drained = False
         self._finished = False
         self._loop = asyncio.get_running_loop()
@@ -184,14 +185,25 @@ class Session:
                 self.start_countdown()
 
     def drop_clients(self) -> None:
-        """Cut every connection, as a pause does."""
+        """Cut every connection."""
         for client in list(self.clients):
             client.abort()
+
+    def freeze(self) -> None:
+        """Lose every connection and stand still, the countdown included."""
+        self._frozen = True
+        self.drop_clients()
+        self.stop_countdown()
+
+    def thaw(self) -> None:
+        """Go on; without a client the countdown begins anew."""
+        self._frozen = False
+        self.start_countdown()
 
     def start_countdown(self) -> None:
         """Count down to the end, unless somebody is attached or it may run without limit."""
         self.stop_countdown()
-        if self._run_on > timedelta() and not (self.clients or self.ended or self._finished):
+        if self._run_on > timedelta() and not (self.clients or self.ended or self._finished or self._frozen):
             self._countdown = self._clock.call_later(self._run_on, lambda: self._on_overdue(self))
 
     def stop_countdown(self) -> None:

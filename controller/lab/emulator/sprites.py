@@ -246,7 +246,7 @@ class Sprite:
                     self._world = await self._start()
                 await self._world.thaw()
                 for session in self.sessions.values():
-                    session.start_countdown()
+                    session.thaw()
             case Status.RUNNING:
                 pass
         if self._world is None:
@@ -278,8 +278,7 @@ class Sprite:
         if self._status is Status.WARM:
             return
         for session in self.sessions.values():
-            session.drop_clients()
-            session.stop_countdown()
+            session.freeze()
         if self._world is not None:
             with contextlib.suppress(WorldLost):
                 await self._world.freeze()

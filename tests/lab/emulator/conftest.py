@@ -1,9 +1,11 @@
 """One emulator process for all tests of this folder, emptied before each of them."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
+import aiohttp
 import pytest
 
+from tests.lab.emulator.talking import Client
 from tests.support.emulator import EmulatorProcess
 
 
@@ -20,3 +22,12 @@ def emulator(emulator_process: EmulatorProcess) -> Iterator[EmulatorProcess]:
     emulator_process.reset()
     yield emulator_process
     emulator_process.reset()
+
+
+@pytest.fixture
+async def client(emulator: EmulatorProcess) -> AsyncIterator[Client]:
+    """The first organization's client, with a sprite."""
+    emulator.create_sprite("my-sprite")
+    async with aiohttp.ClientSession() as http:
+        http._retry_connection = False  # By itself aiohttp repeats a GET whose connection was dropped.
+        yield Client(emulator.url, emulator.token, http)

@@ -5,7 +5,6 @@ The SDK is the one client whose behaviour is published: where it is content, the
 """
 
 import io
-import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sprites
 from sprites.exceptions import AuthenticationError, NotFoundError
-from sprites.exec import run
+from sprites.exec import Cmd, run
 from sprites.session import kill_session
 
 from tests.support.emulator import EmulatorProcess
@@ -100,12 +99,24 @@ def test_it_lists_the_sessions_that_live(sprite: sprites.Sprite, emulator: Emula
     assert listed == [("2", "/usr/bin/sleep 1000", True), ("3", "/usr/bin/sleep 2000", False)]
 
 
+def attach(sprite: sprites.Sprite, session: str, *, typing: bytes | None = None) -> Cmd:
+    """
+    Attach to a terminal's session, and say so.
+
+    Otherwise the SDK types as if into a session without terminal until it has read `session_info`: it puts a NUL before
+    the input, and without any it types 0x04 at once, which ends a shell that waits for a line.
+    """
+    command: Cmd = sprite.attach_session(session)
+    command.set_tty(True)
+    command.stdin = None if typing is None else io.BytesIO(typing)
+    return command
+
+
 def test_it_attaches_and_gets_the_past_and_the_end(sprite: sprites.Sprite, emulator: EmulatorProcess) -> None:
     session = emulator.start_session("my-sprite", "sh", "-c", "echo before; read line; echo got $line; exit 5")
     while not emulator.sessions("my-sprite")[0]["last_activity"]:
         time.sleep(0.01)
-    command = sprite.attach_session(session["id"])
-    command.stdin = io.BytesIO(b"now\n")
+    command = attach(sprite, session["id"], typing=b"now\n")
     with pytest.raises(sprites.ExecError) as caught:
         command.output()
     assert caught.value.exit_code() == 5
@@ -114,18 +125,11 @@ def test_it_attaches_and_gets_the_past_and_the_end(sprite: sprites.Sprite, emula
 
 def test_two_attached_clients_see_the_same(sprite: sprites.Sprite, emulator: EmulatorProcess) -> None:
     session = emulator.start_session("my-sprite", "sh", "-c", "read line; echo got $line")
-    silent, closing = os.pipe()
-    with ThreadPoolExecutor() as pool, os.fdopen(silent, "rb") as silence:
-        watching = sprite.attach_session(session["id"])
-        # Without an input of its own the SDK would send 0x04 at once, which a terminal takes for the end of input.
-        watching.stdin = silence
-        viewer = pool.submit(watching.output)
+    with ThreadPoolExecutor() as pool:
+        viewer = pool.submit(attach(sprite, session["id"]).output)
         while emulator.sessions("my-sprite")[0]["clients"] != 1:
             time.sleep(0.01)
-        typist = sprite.attach_session(session["id"])
-        typist.stdin = io.BytesIO(b"hello\n")
-        typed = typist.output()
-        os.close(closing)
+        typed = attach(sprite, session["id"], typing=b"hello\n").output()
         assert typed == viewer.result(timeout=10) == b"hello\r\ngot hello\r\n"
 
 
