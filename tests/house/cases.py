@@ -68,7 +68,7 @@ K16 PINNED When all attempts fail, the object stays, so that a later try still f
 K17 PINNED When the sprite is gone, the object may go and no kill is sent; here its absence is proven first.
 K18 PINNED Killing one terminal leaves its sprite and the other sessions there alone.
 K19 PINNED Ending what does not exist succeeds and says that there was nothing to end.
-K20 PINNED Where a session lives is asked of the object that owns the sprite; an empty field proves nothing.
+K20 SESSIONS Where a session lives is asked of the object that owns the sprite; an empty field proves nothing.
 T1 SESSIONS A forced teardown and a reap kill and close.
 T2 SESSIONS A detach and a shell's own end neither kill nor close.
 T3 SESSIONS A viewer who leaves causes no teardown; the terminal merely knows that nobody watches.
