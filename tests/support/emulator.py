@@ -60,7 +60,7 @@ class Lab:
             raise LabRefused(response.status, text)
         if not text:
             return None
-        return json.loads(text) if "json" in (response.getheader("Content-Type") or "") else text
+        return json.loads(text) if response.getheader("Content-Type") == "application/json" else text
 
     # The API itself.
 

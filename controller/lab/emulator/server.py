@@ -20,7 +20,15 @@ from aiohttp.typedefs import Handler
 
 from controller.clock import Clock, SystemClock
 from controller.lab.emulator import exec_door, inside_door, lab_door, sprites_door
-from controller.lab.emulator.answers import FAULT, NDJSON, Refusal, build_request_headers, respond_json, run_with_fault
+from controller.lab.emulator.answers import (
+    FAULT,
+    NDJSON,
+    Dropped,
+    Refusal,
+    build_request_headers,
+    respond_json,
+    run_with_fault,
+)
 from controller.lab.emulator.context import CONTEXT, ENTRY, ORGANIZATION, Context
 from controller.lab.emulator.inside_door import INSIDE_SPRITE, Doors
 from controller.lab.emulator.labclock import LabClock
@@ -299,9 +307,9 @@ class Emulator:
         return await run_with_fault(request, lambda request: answer(request, handler), fault)
 
     def _finish(self, request: web.Request, response: web.StreamResponse) -> None:
-        dropped = request.transport is None or request.transport.is_closing()
-        status = None if dropped and not response.prepared else response.status
-        request.app[CONTEXT].log.finish(request[ENTRY], status, self._wall.now().timestamp())
+        entry = request[ENTRY]
+        status = entry.status if isinstance(response, Dropped) else response.status
+        request.app[CONTEXT].log.finish(entry, status, self._wall.now().timestamp())
 
 
 async def answer(
@@ -319,7 +327,7 @@ async def answer(
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Put the headers of the edge on every answer, and note its status: a stream is answered long before its end."""
     entry = request.get(ENTRY)
-    if isinstance(entry, Entry):
+    if isinstance(entry, Entry) and not isinstance(response, Dropped):
         entry.status = response.status
     for name, value in build_request_headers().items():
         response.headers.setdefault(name, value)
