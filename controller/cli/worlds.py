@@ -1,0 +1,83 @@
+"""What `demo` and `lab` share: how a world comes about, and what a user types in it."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from controller.errors import AgentTerminalError
+from controller.lab.binaries import build_progress, find_binaries, read_binaries_settings
+from controller.lab.emulator import Isolation
+from controller.lab.world import World, WorldSettings
+from controller.settings import environment, read_cache_folder
+
+OPERATOR_COMMAND: Final = (sys.executable, "-P", "-m", "controller.cli.main", "operator")
+"""-P: a folder that happens to be called `controller` where we were started is not ours."""
+
+PLAIN_HELP: Final = (
+    "Run sessions without namespaces, where the system has none. Lost are: a sprite's own /home/sprite, /tmp and"
+    " /dev/shm, session ids that come again after a cold start, and the certainty that nothing outlives a kill -9."
+)
+
+
+class ExamplesMissing(AgentTerminalError):
+    """The objects to apply are not where they belong."""
+
+
+async def build_world(*, plain: bool) -> World:
+    """Find or make the binaries, and give a world that is still to be started."""
+    environ = environment()
+    settings = read_binaries_settings(environ, cache=read_cache_folder(environ))
+    binaries = await find_binaries(settings, build_progress())
+    isolation = Isolation.PLAIN if plain else Isolation.AUTO
+    return World(binaries, WorldSettings(OPERATOR_COMMAND, environ, isolation))
+
+
+def find_examples() -> Path:
+    """
+    Find the folder with the three objects: in the installed package, else beside it in the repository.
+
+    Raises:
+        ExamplesMissing: It is in neither place.
+    """
+    package = Path(__file__).parent.parent
+    for folder in (package / "examples", package.parent / "examples"):
+        if (folder / "adopted.yaml").is_file():
+            return folder
+    raise ExamplesMissing(f"The folder examples is missing beside {package}; clone the repository anew.")
+
+
+def render_apply(examples: Path, session: str, *, here: Path) -> str:
+    """
+    Write the command that applies the three examples.
+
+    Args:
+        examples: Where they are.
+        session: The session to adopt. In plain mode its id cannot be foreseen, and is put in its place.
+        here: The folder the command is typed in.
+    """
+    folder = shlex.quote(str(examples.relative_to(here) if examples.is_relative_to(here) else examples))
+    foreseen = read_foreseen_session(examples)
+    if session == foreseen:
+        return f"kubectl apply -f {folder}/"
+    others = " ".join(f"-f {folder}/{name}.yaml" for name in ("launched", "stubborn"))
+    change = f"""sed 's/sessionId: "{foreseen}"/sessionId: "{session}"/' {folder}/adopted.yaml"""
+    return f"{change} | kubectl apply {others} -f -"
+
+
+def read_foreseen_session(examples: Path) -> str:
+    """Read the session id that the example of an adoption names."""
+    document = yaml.safe_load((examples / "adopted.yaml").read_text())
+    return str(document["spec"]["sessionId"])
+
+
+def render_path_line(world: World, environ: Mapping[str, str]) -> str | None:
+    """Write the line that makes kubectl found, where it is not."""
+    folders = environ.get("PATH", "").split(os.pathsep)
+    if any(os.access(Path(folder) / "kubectl", os.X_OK) for folder in folders if folder):
+        return None
+    return f'export PATH="$PATH":{shlex.quote(str(world.kubectl.parent))}'

@@ -1,0 +1,362 @@
+"""
+The whole outside on one machine, with the operator in it: what `demo` and `lab` show.
+
+Problem: a control plane, a Sprites API with real processes and an operator are three things to start in the right
+order, and whoever only wants to look should neither do that nor clean up afterwards. Promise: one value that starts
+all three, with a namespace, a token in a Secret, and a sprite in which somebody works already; the operator is a
+process of its own, logged in as a service account with the rights of the chart and no more; and all of it is gone
+afterwards, however we end.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from signal import Signals
+from typing import Any, Final, Self
+
+import aiohttp
+
+from controller.api.crd import render_crd_text
+from controller.errors import AgentTerminalError
+from controller.lab.binaries import Binaries
+from controller.lab.board import InnerProcess
+from controller.lab.control_plane import Completed, ControlPlane
+from controller.lab.emulator import Emulator, EmulatorSettings, Isolation
+from controller.lab.process_table import HostProcess, find_process
+from controller.lab.processes import Janitor, start_child, stop_child
+from controller.lab.rights import OPERATOR_NAME, OPERATOR_NAMESPACE, build_rights
+
+NAMESPACE: Final = "demo"
+SECRET: Final = "sprites-token"
+SPRITE: Final = "dev"
+HAND_MADE: Final = ("sh", "-c", "while :; do date; sleep 2; done")
+"""The session that somebody started before any object names it."""
+
+TERMINALS: Final = f"/apis/agentterminal.dev/v1alpha1/namespaces/{NAMESPACE}/agentterminals"
+
+OWN_PREFIX: Final = "AGENTTERMINAL_"
+OPERATOR_READY: Final = "Every object was seen."
+"""Assumed: the operator logs this once it watches (`test_the_operator_is_there_when_the_world_is`)."""
+
+READY_WITHIN: Final = timedelta(seconds=60)
+"""The operator needs 1 to 2 s on an idle machine."""
+COMMAND_WITHIN: Final = timedelta(seconds=60)
+REQUEST_WITHIN: Final = timedelta(seconds=30)
+POLL_INTERVAL: Final = timedelta(milliseconds=50)
+TOKEN_SECONDS: Final = 30 * 24 * 3600
+"""A lab may stay open over a holiday."""
+LOG_TAIL_LINES: Final = 12
+
+
+class WorldFailed(AgentTerminalError):
+    """A part of the world did not start, or ended by itself. The text has the tail of its log."""
+
+
+@dataclass(frozen=True)
+class WorldSettings:
+    """
+    What a world is made of.
+
+    Args:
+        operator_command: What starts the operator; `--kubeconfig FILE` is put behind it.
+        environment: What operator and commands get, less everything that is meant for an operator of the user's own.
+        isolation: What a session's process is.
+    """
+
+    operator_command: Sequence[str]
+    environment: Mapping[str, str]
+    isolation: Isolation = Isolation.AUTO
+
+
+class World:
+    """
+    One world, from `start` to `stop`; also usable as `async with`.
+
+    Start it from a thread that lives as long as it should (see `controller.lab.processes`).
+    """
+
+    def __init__(self, binaries: Binaries, settings: WorldSettings) -> None:
+        self._settings = settings
+        self._kubectl = binaries.kubectl
+        self._plane = ControlPlane(binaries)
+        self._emulator = Emulator(EmulatorSettings(isolation=settings.isolation))
+        self._operator: asyncio.subprocess.Process | None = None
+        self._operator_ended = asyncio.Event()
+        self._janitor: Janitor | None = None
+        self._seen: set[HostProcess] = set()
+        self._folders: list[Path] = []
+        self.hand_made_session = ""
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop."""
+        await self.stop()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig; its namespace is that of the terminals."""
+        return self._plane.kubeconfig
+
+    @property
+    def api_server_url(self) -> str:
+        """Where the API server is."""
+        return self._plane.url
+
+    @property
+    def sprites_url(self) -> str:
+        """Where the Sprites API is."""
+        return self._emulator.url
+
+    @property
+    def isolation(self) -> Isolation:
+        """What a session's process turned out to be."""
+        return self._emulator.isolation
+
+    @property
+    def kubectl(self) -> Path:
+        """The kubectl that belongs to this world."""
+        return self._kubectl
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a command needs to speak to this world and to nobody else."""
+        return {
+            **_without_own(self._settings.environment),
+            "KUBECONFIG": str(self.kubeconfig),
+            # Else kubectl writes a cache into the user's home, and reads aliases and defaults from there.
+            "KUBECACHEDIR": str(self._plane.directory / "kubectl-cache"),
+            "KUBERC": "off",
+            "PATH": os.pathsep.join([str(self._kubectl.parent), self._settings.environment.get("PATH", os.defpath)]),
+        }
+
+    async def start(self) -> None:
+        """
+        Start everything and return when the operator watches.
+
+        Raises:
+            AgentTerminalError: A part did not start; the text says which and why. Nothing is left then.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End everything; stopping twice is fine."""
+        try:
+            if self._operator is not None:
+                await stop_child(self._operator)
+        finally:
+            try:
+                # One that failed to start says so again, which is no news.
+                with contextlib.suppress(AgentTerminalError):
+                    await self._emulator.stop()
+            finally:
+                await self._plane.stop()
+                if self._janitor is not None:
+                    await self._janitor.close()
+
+    async def wait_ended(self) -> str:
+        """Wait until a part ends that nobody stopped, and say which, with the tail of its log."""
+        tasks: list[asyncio.Task[str]] = []
+        async with asyncio.TaskGroup() as group:
+            tasks += [
+                group.create_task(self._plane.wait_ended()),
+                group.create_task(self._wait_emulator_ended()),
+                group.create_task(self._wait_operator_ended()),
+            ]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+        return next(iter(done)).result()
+
+    async def run(self, line: str, *, within: timedelta = COMMAND_WITHIN) -> Completed:
+        """
+        Run a line as a user would type it, with a shell, in our working directory.
+
+        Raises:
+            WorldFailed: It did not end in time; it has been killed then.
+        """
+        janitor = self._require_janitor()
+        child = await start_child(
+            ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, environment=self.environment
+        )
+        # A death signal would reach the shell alone, and not what it waits for.
+        janitor.end(child.pid)
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                output, _ = await child.communicate()
+        except TimeoutError:
+            raise WorldFailed(f"`{line}` did not end within {within.total_seconds():g} s.") from None
+        finally:
+            await stop_child(child, patience=timedelta(0))
+            janitor.forget(child.pid)
+        return Completed(output.decode(errors="replace"), "", child.returncode or 0)
+
+    async def read_terminals(self) -> Sequence[Mapping[str, Any]]:
+        """Read the AgentTerminals of the namespace, in the order of their names."""
+        status, answer = await self._plane.request("GET", TERMINALS)
+        if status != 200:
+            raise WorldFailed(f"The API server answered {status} to the list of terminals.")
+        items: list[Mapping[str, Any]] = answer["items"]
+        return items
+
+    async def read_processes(self) -> Sequence[InnerProcess]:
+        """Read what runs inside the sprite, as the process table of this machine knows it."""
+        answer = await self._call_lab("GET", f"sprites/{SPRITE}/processes")
+        found = [
+            InnerProcess(entry["host_pid"], entry["inner_pid"], entry["parent_pid"], " ".join(entry["argv"]))
+            for entry in answer["processes"]
+        ]
+        self._watch_over(*(process.host_pid for process in found))
+        return found
+
+    def find_left(self) -> list[str]:
+        """Name every process and folder of this world that is still there; meant to be asked after `stop`."""
+        processes = [f"process {process.pid}" for process in sorted(self._seen) if process.is_alive()]
+        return processes + [f"folder {folder}" for folder in self._folders if folder.exists()]
+
+    @property
+    def seen_processes(self) -> int:
+        """How many processes `find_left` watches over."""
+        return len(self._seen)
+
+    def _watch_over(self, *pids: int) -> None:
+        self._seen.update(filter(None, map(find_process, pids)))
+
+    async def _start(self) -> None:
+        self._janitor = Janitor()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._emulator.start())
+            group.create_task(self._start_plane())
+        self._folders += [self._plane.directory, self._emulator.context.folder]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._prepare_sprite())
+            group.create_task(self._plane.kubectl("config", "set-context", "--current", f"--namespace={NAMESPACE}"))
+            group.create_task(self._prepare_cluster_and_operator())
+        self._watch_over(*self._plane.process_ids.values())
+
+    async def _start_plane(self) -> None:
+        await self._plane.start()
+        crd = self._plane.directory / "crd.yaml"
+        crd.write_text(render_crd_text())
+        await self._plane.install_crds(crd)
+
+    async def _prepare_sprite(self) -> None:
+        """Have a sprite that somebody uses already."""
+        answer = await self._call_lab(
+            "POST", "sprites", {"names": [SPRITE], "sessions": {"argv": list(HAND_MADE), "tty": True}}
+        )
+        self.hand_made_session = answer["sprites"][0]["sessions"][0]["id"]
+
+    async def _prepare_cluster_and_operator(self) -> None:
+        for namespace in (NAMESPACE, OPERATOR_NAMESPACE):
+            await self._create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        secret = {"metadata": {"name": SECRET}, "stringData": {"token": self._emulator.token}}
+        await self._create(f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
+        for path, right in build_rights(secrets={NAMESPACE: [SECRET]}):
+            await self._create(path, right)
+        await self._start_operator()
+
+    async def _start_operator(self) -> None:
+        kubeconfig = await self._plane.service_account_kubeconfig(
+            OPERATOR_NAMESPACE, OPERATOR_NAME, expire_seconds=TOKEN_SECONDS
+        )
+        environment = {
+            **_without_own(self._settings.environment),
+            "AGENTTERMINAL_SPRITES_URL": self.sprites_url,
+            "AGENTTERMINAL_METRICS_PORT": "0",
+            "AGENTTERMINAL_LOG_FORMAT": "json",
+        }
+        with self._operator_log.open("ab") as log:
+            self._operator = await start_child(
+                [*self._settings.operator_command, "--kubeconfig", str(kubeconfig)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                environment=environment,
+            )
+        self._require_janitor().end(self._operator.pid)
+        self._watch_over(self._operator.pid)
+        try:
+            async with asyncio.timeout(READY_WITHIN.total_seconds()):
+                while not self._is_operator_ready():
+                    if self._operator.returncode is not None:
+                        raise WorldFailed(self._describe_operator_end(self._operator.returncode))
+                    await asyncio.sleep(POLL_INTERVAL.total_seconds())
+        except TimeoutError:
+            raise WorldFailed(
+                f"The operator is not ready after {READY_WITHIN.total_seconds():g} s."
+                f" The end of its log:\n{self._read_log_tail()}"
+            ) from None
+
+    @property
+    def _operator_log(self) -> Path:
+        return self._plane.directory / "operator.log"
+
+    def _is_operator_ready(self) -> bool:
+        return any(
+            f'"{OPERATOR_READY}"' in line for line in self._operator_log.read_text(errors="replace").splitlines()
+        )
+
+    async def _wait_operator_ended(self) -> str:
+        operator = self._operator
+        if operator is None:
+            raise ValueError("The operator was not started.")
+        return self._describe_operator_end(await operator.wait())
+
+    async def _wait_emulator_ended(self) -> str:
+        await self._emulator.wait()
+        return "The Sprites emulator has ended."
+
+    def _describe_operator_end(self, code: int) -> str:
+        how = f"was ended by {Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return f"The operator {how}. The end of its log:\n{self._read_log_tail()}"
+
+    def _read_log_tail(self) -> str:
+        with contextlib.suppress(OSError):
+            return "\n".join(self._operator_log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+        return "(no log)"
+
+    def _require_janitor(self) -> Janitor:
+        if self._janitor is None:
+            raise ValueError("The world was not started.")
+        return self._janitor
+
+    async def _create(self, path: str, body: object) -> None:
+        status, answer = await self._plane.request("POST", path, body=body)
+        if status != 201:
+            reason = answer.get("message", "") if isinstance(answer, dict) else ""
+            raise WorldFailed(f"The API server answered {status} to a POST at {path}: {reason}")
+
+    async def _call_lab(self, method: str, path: str, body: object = None) -> Any:
+        timeout = aiohttp.ClientTimeout(total=REQUEST_WITHIN.total_seconds())
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.request(
+                method, f"{self.sprites_url}/_lab/{path}", data=None if body is None else json.dumps(body)
+            ) as answer,
+        ):
+            if answer.status >= 400:
+                raise WorldFailed(f"The emulator answered {answer.status} to {method} /_lab/{path}.")
+            return await answer.json()
+
+
+def _without_own(environment: Mapping[str, str]) -> dict[str, str]:
+    """Keep a real token, a real address and a real cluster of the user out of the lab."""
+    kept = {"AGENTTERMINAL_DEBUG"}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in kept or not (name.startswith(OWN_PREFIX) or name == "KUBECONFIG")
+    }

@@ -1,0 +1,168 @@
+"""The demo comes out as told, on a terminal and without one, and nothing of it stays however it ends."""
+
+import re
+import signal
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from controller.clock import SystemClock
+from tests.lab.watching import list_children, read_command
+from tests.support.commands import AGENTTERMINAL, MOMENT_SECONDS, ROOT, Sandbox, kill_quietly, running
+
+pytestmark = [pytest.mark.cluster, pytest.mark.sprites, pytest.mark.timeout(240)]
+
+BOUND_SECONDS = 60.0
+
+STORY = [
+    "Starting etcd, kube-apiserver, a local Sprites API, and the operator",
+    "Ready after ",
+    "Three terminals are declared: one is launched, one adopts session 2, and one launches a process that traps",
+    "$ kubectl apply -f examples/\n",
+    "agentterminal.agentterminal.dev/adopted created\n",
+    "agentterminal.agentterminal.dev/launched created\n",
+    "agentterminal.agentterminal.dev/stubborn created\n",
+    "$ kubectl wait aterm --all --for=condition=Ready --timeout=30s\n",
+    "agentterminal.agentterminal.dev/stubborn condition met\n",
+    "$ kubectl get aterm -o wide\nNAME ",
+    "$ kill -TERM ",
+    "$ ps -o pid,stat,args -p ",
+    "sh -c trap '' TERM HUP INT; while :; do sleep 1; done\n",
+    '$ kubectl patch aterm stubborn --type=merge -p \'{"spec":{"terminated":true}}\'\n',
+    "agentterminal.agentterminal.dev/stubborn patched\n",
+    "$ kubectl wait aterm stubborn --for=condition=Terminated --timeout=30s\n",
+    "agentterminal.agentterminal.dev/stubborn condition met\n",
+    "The kernel agrees: there is no such process any more",
+    "$ kubectl get aterm -o wide\nNAME ",
+    "$ kubectl describe aterm stubborn",
+    "Signal:             SIGKILL\n",
+    "$ kubectl delete aterm --all --timeout=30s\n",
+    '"stubborn" deleted',
+    "Sprite dev is empty: not one process is left in it.",
+    "processes have ended and no file is left.",
+    "make lab\n",
+]
+"""What has to be told, in this order; rows of the table come between as they happen."""
+
+
+def without_rows(output: str) -> str:
+    return "".join(line for line in output.splitlines(keepends=True) if not line.startswith("  ") or ":  " in line)
+
+
+async def test_without_a_terminal_it_tells_the_whole_story_in_plain_lines(tmp_path: Path) -> None:
+    clock = SystemClock()
+    started = clock.monotonic()
+    async with running(tmp_path, "demo") as demo:
+        await demo.read_until("Deleting the objects")
+        demo.sandbox.remember(demo.process.pid)
+        code = await demo.read_to_end()
+    took = (clock.monotonic() - started).total_seconds()
+
+    assert code == 0, demo.output
+    assert "\x1b" not in demo.output
+    told, at = without_rows(demo.output), 0
+    for part in STORY:
+        at = told.find(part, at)
+        assert at >= 0, f"Not told, or not in its place: {part!r}\n{demo.output}"
+    for row in (
+        r"adopted: Detached, session 2, process \d+",
+        r"stubborn: Terminated \(Confirmed\), session \d+, process -",
+    ):
+        assert re.search(row, demo.output), row
+    assert took < BOUND_SECONDS
+    assert demo.sandbox.known > 8
+    await demo.sandbox.expect_nothing_left()
+
+
+async def test_on_a_terminal_a_live_table_shows_objects_sessions_and_processes(tmp_path: Path) -> None:
+    sandbox = Sandbox(tmp_path)
+    terminal = pexpect.spawn(
+        AGENTTERMINAL[0],
+        [*AGENTTERMINAL[1:], "demo"],
+        env={**sandbox.environment, "TERM": "xterm-256color"},
+        cwd=str(ROOT),
+        dimensions=(40, 160),
+        encoding="utf-8",
+        timeout=MOMENT_SECONDS,
+    )
+    try:
+        terminal.expect("What the API server says, and what the kernel runs")
+        terminal.expect(r"stubborn.*Detached.*\d+.*\d+.*trap")
+        terminal.expect("Deleting the objects")
+        sandbox.remember(terminal.pid)
+        terminal.expect("no file is left")
+        terminal.expect(pexpect.EOF)
+        rest = terminal.before
+    finally:
+        terminal.close(force=True)
+
+    assert terminal.exitstatus == 0
+    assert rest is not None
+    assert "What the API server says" not in rest, "The table is gone at the end."
+    await sandbox.expect_nothing_left()
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["Starting etcd", "Ready after", "$ kubectl wait aterm --all", "$ kubectl patch", "Stopping the operator"],
+)
+async def test_ctrl_c_at_any_moment_ends_it_and_leaves_nothing(moment: str, tmp_path: Path) -> None:
+    async with running(tmp_path, "demo") as demo:
+        await demo.read_until(moment)
+        code = await demo.end(signal.SIGINT)
+
+        assert code == 130, demo.output
+        assert "Traceback" not in demo.output
+        await demo.sandbox.expect_nothing_left()
+
+
+async def test_ctrl_c_typed_at_a_terminal_ends_it_and_shows_the_cursor_again(tmp_path: Path) -> None:
+    sandbox = Sandbox(tmp_path)
+    terminal = pexpect.spawn(
+        AGENTTERMINAL[0],
+        [*AGENTTERMINAL[1:], "demo"],
+        env={**sandbox.environment, "TERM": "xterm-256color"},
+        cwd=str(ROOT),
+        dimensions=(40, 160),
+        encoding="utf-8",
+        timeout=MOMENT_SECONDS,
+    )
+    try:
+        terminal.expect_exact("\x1b[?25l")
+        terminal.expect_exact("kubectl wait aterm --all")
+        sandbox.remember(terminal.pid)
+        terminal.send("\x03")
+        terminal.expect(pexpect.EOF)
+        rest = terminal.before
+    finally:
+        terminal.close(force=True)
+
+    assert terminal.exitstatus == 130
+    assert rest is not None
+    assert rest.rfind("\x1b[?25h") > rest.rfind("\x1b[?25l")
+    await sandbox.expect_nothing_left()
+
+
+@pytest.mark.parametrize(("death", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+async def test_a_command_that_waits_goes_with_the_demo(death: signal.Signals, code: int, tmp_path: Path) -> None:
+    async with running(tmp_path, "demo") as demo:
+        await demo.read_until("$ kubectl wait aterm stubborn")
+
+        assert await demo.end(death) == code, demo.output
+        assert demo.sandbox.known > 8
+        await demo.sandbox.expect_nothing_left()
+
+
+async def test_a_part_that_ends_by_itself_ends_the_demo_with_1_and_one_sentence(tmp_path: Path) -> None:
+    async with running(tmp_path, "demo") as demo:
+        await demo.read_until("$ kubectl apply")
+        demo.sandbox.remember(demo.process.pid)
+        (operator,) = [pid for pid in list_children(demo.process.pid) if "operator" in read_command(pid)]
+        kill_quietly(operator, signal.SIGKILL)
+        code = await demo.read_to_end()
+
+        assert code == 1, demo.output
+        assert "Error: The operator was ended by SIGKILL. The end of its log:" in demo.output
+        assert "Traceback" not in demo.output
+        await demo.sandbox.expect_nothing_left()
