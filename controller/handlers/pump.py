@@ -182,7 +182,7 @@ class Pump:
     @property
     def alive(self) -> bool:
         """Tell whether kopf runs."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._ended is not None and not self._ended.done()
 
     @property
     def undelivered(self) -> int:
@@ -213,7 +213,7 @@ class Pump:
     async def stop(self) -> None:
         """Raise kopf's flag and wait until its thread has ended; stopping twice, or what never started, is fine."""
         self._stopping.set()
-        if self._ended is None:
+        if self._ended is None or self._thread is None:
             return
         if self._kopf_loop is not None and self._stop_flag is not None:
             try:
@@ -223,6 +223,8 @@ class Pump:
         done, _ = await asyncio.wait([self._ended], timeout=self._settings.stop_timeout.total_seconds())
         if not done:
             log.warning("The event pump did not end in time; its thread is left to the end of the process.")
+            return
+        self._thread.join(1)  # It has said its last word, and only returns.
 
     def _run(self, main: asyncio.AbstractEventLoop) -> None:
         """Be kopf's thread."""
