@@ -21,9 +21,10 @@ import ssl
 import subprocess
 import tempfile
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -56,6 +57,8 @@ UNIX_PATH_BYTES: Final = 107
 
 CONTROLLERS: Final = ("clusterrole-aggregation-controller", "namespace-controller", "garbage-collector-controller")
 """What makes a difference here: aggregated roles get rules, namespaces finish, owned objects go with their owner."""
+
+GROUP_VERSION_KIND: Final = "x-kubernetes-group-version-kind"
 
 ADMINISTRATOR: Final = "lab-administrator"
 
@@ -281,7 +284,7 @@ class ControlPlane:
     async def request(
         self, method: str, path: str, *, body: object = None, content_type: str = "application/json"
     ) -> tuple[int, Any]:
-        """Send one request as the administrator; return the status and the answer, read as JSON where it is JSON."""
+        """Send one request as the administrator; return the status and the answer, a JSON object read as such."""
         headers = {"Authorization": f"Bearer {self.admin_token}", "Content-Type": content_type}
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=REQUEST_WITHIN.total_seconds())) as session,
@@ -295,7 +298,8 @@ class ControlPlane:
             ) as answer,
         ):
             text = await answer.text()
-            return answer.status, json.loads(text) if answer.content_type == "application/json" else text
+            # Not by the content type: the index of OpenAPI documents is JSON and says text/plain.
+            return answer.status, json.loads(text) if text.startswith("{") else text
 
     async def service_account_kubeconfig(
         self, namespace: str, name: str, *, expire_seconds: int = 3600, audiences: Sequence[str] = ()
@@ -377,10 +381,12 @@ class ControlPlane:
             await self.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
             for version in spec["versions"]:
                 if version["served"]:
-                    group = f"/apis/{spec['group']}/{version['name']}"
-                    await self._wait_served(f"{group}/{spec['names']['plural']}?limit=1")
-                    # kubectl explain and validation on the client's side read this; it trails by a moment.
-                    await self._wait_served(f"/openapi/v3{group}")
+                    group = f"apis/{spec['group']}/{version['name']}"
+                    served = partial(self._is_answered, f"/{group}/{spec['names']['plural']}?limit=1")
+                    await self._wait_until(served, f"{name} is not served")
+                    # What kubectl explain reads trails by up to seconds.
+                    described = partial(self._is_described, group, spec["names"]["kind"])
+                    await self._wait_until(described, f"{name} is not in the API server's OpenAPI documents")
 
     async def _start(self) -> None:
         self._janitor = Janitor()
@@ -395,7 +401,9 @@ class ControlPlane:
         await self._start_child("kube-apiserver", self._build_api_server_command())
         await self._wait_ready()
         # The API server makes this namespace shortly after it says that it is ready.
-        await self._wait_served("/api/v1/namespaces/default")
+        await self._wait_until(
+            partial(self._is_answered, "/api/v1/namespaces/default"), "The namespace `default` is not there"
+        )
         if self._binaries.kube_controller_manager is not None:
             command = self._build_controller_manager_command(self._binaries.kube_controller_manager)
             await self._start_child("kube-controller-manager", command)
@@ -537,32 +545,36 @@ class ControlPlane:
             self._janitor.forget(child.pid)
 
     async def _wait_ready(self) -> None:
-        try:
-            async with asyncio.timeout(READY_WITHIN.total_seconds()):
-                while not await self._is_answered("/readyz"):
-                    self._check_children()
-                    await asyncio.sleep(POLL_INTERVAL.total_seconds())
-        except TimeoutError:
-            raise ControlPlaneFailed(
-                f"The API server is not ready after {READY_WITHIN.total_seconds():g} s."
-                f" The end of its log:\n{self._tail('kube-apiserver')}"
-            ) from None
+        await self._wait_until(partial(self._is_answered, "/readyz"), "The API server is not ready")
 
-    async def _wait_served(self, path: str) -> None:
+    async def _wait_until(self, is_true: Callable[[], Awaitable[bool]], failure: str) -> None:
+        """Wait within the bound of a start, and only while every process lives."""
         try:
             async with asyncio.timeout(READY_WITHIN.total_seconds()):
-                while not await self._is_answered(path):
+                while not await is_true():
                     self._check_children()
                     await asyncio.sleep(POLL_INTERVAL.total_seconds())
         except TimeoutError:
             raise ControlPlaneFailed(
-                f"The API server does not serve {path} after {READY_WITHIN.total_seconds():g} s."
+                f"{failure} after {READY_WITHIN.total_seconds():g} s."
+                f" The end of the API server's log:\n{self._tail('kube-apiserver')}"
             ) from None
 
     async def _is_answered(self, path: str) -> bool:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
             status, _ = await self.request("GET", path)
             return status == 200
+        return False
+
+    async def _is_described(self, group: str, kind: str) -> bool:
+        """Tell whether the OpenAPI index names the group version, and its document the kind."""
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+            _, index = await self.request("GET", "/openapi/v3")
+            entry = index["paths"].get(group) if isinstance(index, dict) and "paths" in index else None
+            if entry is not None:
+                _, document = await self.request("GET", entry["serverRelativeURL"])
+                schemas = document["components"]["schemas"].values()
+                return any(of["kind"] == kind for schema in schemas for of in schema.get(GROUP_VERSION_KIND, []))
         return False
 
     def _check_children(self) -> None:
