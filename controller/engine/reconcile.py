@@ -13,7 +13,7 @@ from datetime import timedelta
 from random import Random
 from typing import Final, assert_never
 
-from controller.api.conditions import Reason
+from controller.api.conditions import ConditionType, Reason
 from controller.api.names import FINALIZER
 from controller.api.session import Announced, Cause, SpriteState
 from controller.api.situations import Situation, judge_readiness
@@ -34,7 +34,7 @@ from controller.engine.limits import Priority
 from controller.engine.observer import SpriteObserver
 from controller.engine.owners import Owners
 from controller.engine.queue import Lane, WorkQueue
-from controller.engine.registry import Registry, Snapshot
+from controller.engine.registry import FLUX_REQUEST, Registry, Snapshot
 from controller.engine.tokens import TokenBook, TokenTrouble
 from controller.engine.writer import Outrun, Writer
 from controller.kube.events import EventRecorder, EventType, ObjectRef
@@ -44,7 +44,7 @@ from controller.plan.kill import ComeAgain, Unproven, note_refused, note_settled
 from controller.plan.looks import NOT_LOOKED, LookFailed, SessionsLook, SpriteLook, SpriteSeen
 from controller.plan.resting import rest_on_failure
 from controller.plan.starting import rest_launch_failed, rest_launch_invalid
-from controller.plan.status import build_status, is_worth_writing
+from controller.plan.status import build_status, is_true, is_worth_writing
 from controller.plan.steps import (
     Happening,
     Leave,
@@ -191,8 +191,9 @@ class _Visit:
         self._snapshot = snapshot
         self._spec: TerminalSpec = read_spec(snapshot.spec())
         self._status: TerminalStatus = read_status(snapshot.status())
+        self._requested_at = snapshot.annotation(FLUX_REQUEST)
         self.memory = memory
-        self.doubt = doubt
+        self.doubt = doubt if doubt is not None else self._find_doubt()
         self.doubt_settled = False
         self._first_seen = first_seen
         self._token: Token | None = None
@@ -225,6 +226,12 @@ class _Visit:
         log.warning("A visit took too many steps; it goes on later.", extra={"object": _label(self._snapshot)})
         self._tools.queue.fail(self._snapshot.uid)
         return ReconcileResult.WAITING
+
+    def _find_doubt(self) -> timedelta | None:
+        """A person who asks for a look, or who has just attached, wants to know whether the session still lives."""
+        asked = self._requested_at is not None and self._requested_at != self._status.last_handled_reconcile_at
+        came = bool(self._spec.attached) and not is_true(self._status, ConditionType.ATTACHED)
+        return self._tools.clock.monotonic() if asked or came else None
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
@@ -506,14 +513,13 @@ class _Visit:
 
     async def _write(self, outcome: Outcome) -> bool:
         """Write the status that follows from an outcome, if it differs in anything that matters."""
-        requested_at = self._snapshot.annotation("reconcile.fluxcd.io/requestedAt")
         status = build_status(
             self._status,
             outcome,
             spec=self._spec,
             generation=self._snapshot.generation,
             sprite=self._sprite,
-            requested_at=requested_at,
+            requested_at=self._requested_at,
             now=self._tools.clock.now(),
         )
         if not is_worth_writing(self._status, status, stored=self._status.observed_generation >= 0):
@@ -524,12 +530,14 @@ class _Visit:
         return True
 
     def _tell(self, happening: Happening) -> None:
-        """Post an Event, and log the change of state."""
+        """Log the change of state, and post an Event where it is worth one."""
         snapshot = self._snapshot
+        log.info(happening.note, extra={"object": _label(snapshot), "reason": happening.reason.value})
+        if not happening.event:
+            return
         kind = EventType.WARNING if happening.warning else EventType.NORMAL
         ref = ObjectRef(namespace=snapshot.namespace, name=snapshot.name, uid=snapshot.uid)
         self._tools.events.record(ref, type=kind, reason=happening.reason, action="Reconcile", note=happening.note)
-        log.info(happening.note, extra={"object": _label(snapshot), "reason": happening.reason.value})
 
     def _count_end(self, happening: Happening, asked: timedelta | None) -> None:
         """Count what ended or began."""

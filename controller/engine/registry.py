@@ -26,7 +26,7 @@ TOMBSTONES_MAX: Final = 4096
 was in flight); this many deletions take longer than that."""
 
 _OWN_ANNOTATIONS: Final = f"{GROUP}/"
-_FLUX_REQUEST: Final = "reconcile.fluxcd.io/requestedAt"
+FLUX_REQUEST: Final = "reconcile.fluxcd.io/requestedAt"
 
 
 def _packed(part: Mapping[str, Any]) -> bytes:
@@ -103,7 +103,7 @@ class Snapshot:
                 sorted(
                     (intern(key), value)
                     for key, value in (metadata.get("annotations") or {}).items()
-                    if key.startswith(_OWN_ANNOTATIONS) or key == _FLUX_REQUEST
+                    if key.startswith(_OWN_ANNOTATIONS) or key == FLUX_REQUEST
                 )
             ),
             sprite=intern(sprite) if isinstance(sprite, str) else "",

@@ -142,7 +142,7 @@ def _plan_adopt_found(facts: Facts, memory: Memory, seen: SpriteSeen, found: Ses
         return Plan(PlaceFinalizer(), memory)
     session = SessionStatus(id=found.id, created=found.created, sprite_id=seen.sprite.id, origin=Origin.ADOPTED)
     note = f"Adopted session {found.id} of sprite {facts.spec.sprite_name}."
-    return rest_live(facts, memory, session, happenings=(Happening(Reason.ADOPTED, note),))
+    return rest_live(facts, memory, session, happenings=(Happening(Reason.ADOPTED, note, event=False),))
 
 
 def _not_mine(facts: Facts, text: str) -> Verdict | None:

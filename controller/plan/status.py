@@ -71,6 +71,11 @@ def is_worth_writing(old: TerminalStatus, new: TerminalStatus, *, stored: bool) 
     return not stored or _essence(old) != _essence(new)
 
 
+def is_true(status: TerminalStatus, kind: ConditionType) -> bool:
+    """Tell whether a condition was True when the status was written."""
+    return any(condition.type is kind and condition.status is _TRUE for condition in status.conditions)
+
+
 def _essence(status: TerminalStatus) -> TerminalStatus:
     """Strip what is only kept up to date on the way."""
     return status.model_copy(

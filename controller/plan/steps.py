@@ -29,11 +29,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Something worth an Event."""
+    """Something worth a line in the log and, as a rule, an Event."""
 
     reason: Reason
     note: str
     warning: bool = False
+    event: bool = True
+    """False where the status says it all: an Event for each of a thousand adoptions would double what they cost."""
     evidence: KillEvidence | None = None
     """What proved an end, where one was proven."""
 

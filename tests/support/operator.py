@@ -1,0 +1,227 @@
+"""
+The operator for tests: as a process of its own, watching one namespace, against a real API server and an emulator.
+
+`World` joins the three for one test and speaks in the test's words: apply, patch, wait for a condition, list sessions.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from controller.lab.processes import build_tethered_command
+from tests.cluster.plane import Cluster
+from tests.support.emulator import Lab
+
+AGENTTERMINAL = str(Path(sys.executable).with_name("agentterminal"))
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+POLL_SECONDS = 0.03
+GROUP_PATH = "/apis/agentterminal.dev/v1alpha1"
+
+
+class OperatorProcess:
+    """A running `agentterminal operator`; its log is kept and may be read at any time."""
+
+    def __init__(self, kubeconfig: Path, sprites_url: str, namespace: str, **settings: str) -> None:
+        """
+        Start it and wait until it has seen every object.
+
+        Args:
+            kubeconfig: How it logs in.
+            sprites_url: Where the Sprites API is.
+            namespace: The one that it watches.
+            settings: More of its environment, without the prefix: `RESYNC_SECONDS="1"`.
+        """
+        with tempfile.NamedTemporaryFile(prefix="operator-", suffix=".log", delete=False) as log:
+            self.log_file = Path(log.name)
+            self.process = subprocess.Popen(
+                build_tethered_command(
+                    [AGENTTERMINAL, "operator", "--kubeconfig", str(kubeconfig)], death_signal=signal.SIGKILL
+                ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={
+                    **{name: value for name, value in os.environ.items() if not name.startswith("AGENTTERMINAL_")},
+                    "AGENTTERMINAL_SPRITES_URL": sprites_url,
+                    "AGENTTERMINAL_NAMESPACES": namespace,
+                    "AGENTTERMINAL_METRICS_ADDRESS": "127.0.0.1",
+                    "AGENTTERMINAL_METRICS_PORT": "0",
+                    "AGENTTERMINAL_LOG_FORMAT": "json",
+                    "AGENTTERMINAL_DEBUG": "1",
+                    **{f"AGENTTERMINAL_{name}": value for name, value in settings.items()},
+                },
+            )
+        await_true(lambda: self._has_seen_all() or self.process.poll() is not None, "the operator to be ready")
+        if self.process.poll() is not None:
+            raise RuntimeError(f"The operator ended with {self.process.returncode}: {self.log_file.read_text()}")
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Everything it logged, parsed."""
+        return [json.loads(line) for line in self.log_file.read_text().splitlines() if line.startswith("{")]
+
+    def read(self, page: str) -> str:
+        """Read one of its pages: metrics, healthz, readyz."""
+        port = next(line["port"] for line in self.lines if "port" in line)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=5) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL: nothing is put away. Killing it twice is fine."""
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+        self.log_file.unlink(missing_ok=True)
+
+    def stop(self) -> int:
+        """End it in good order and return its exit code. Stopped is stopped."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            code = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        self.log_file.unlink(missing_ok=True)
+        return code
+
+    def _has_seen_all(self) -> bool:
+        return "Every object was seen." in self.log_file.read_text()
+
+
+class World:
+    """One namespace, one emulator, one operator at a time."""
+
+    def __init__(self, cluster: Cluster, namespace: str, lab: Lab) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.lab = lab
+        self.operator: OperatorProcess | None = None
+        self.path = f"{GROUP_PATH}/namespaces/{namespace}/agentterminals"
+        self.put_secret("sprites", token=lab.token)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.operator is not None:
+            self.operator.kill()
+
+    def start_operator(self, **settings: str) -> OperatorProcess:
+        """Start the operator, in the place of the one that was there, which is killed."""
+        if self.operator is not None:
+            self.operator.kill()
+        self.operator = OperatorProcess(self.cluster.kubeconfig, self.lab.url, self.namespace, **settings)
+        return self.operator
+
+    # objects
+
+    def put_secret(self, name: str, **values: str) -> None:
+        """Create a Secret, or replace its values."""
+        body = {"metadata": {"name": name}, "stringData": values}
+        path = f"/api/v1/namespaces/{self.namespace}/secrets"
+        status, _ = self.cluster.request("POST", path, body=body)
+        if status == 409:
+            self.cluster.request("DELETE", f"{path}/{name}")
+            self.cluster.request("POST", path, body=body)
+
+    def create(self, name: str, **spec: Any) -> dict[str, Any]:
+        """Create a terminal; without other words it is in sprite `box`, with the Secret `sprites`."""
+        full = {"spriteName": "box", "tokenSecretRef": {"name": "sprites"}, **spec}
+        body = {
+            "apiVersion": "agentterminal.dev/v1alpha1",
+            "kind": "AgentTerminal",
+            "metadata": {"name": name},
+            "spec": {key: value for key, value in full.items() if value is not None},
+        }
+        status, answer = self.cluster.request("POST", self.path, body=body)
+        assert status == 201, answer
+        created: dict[str, Any] = answer
+        return created
+
+    def patch(self, name: str, **spec: Any) -> dict[str, Any]:
+        """Merge into the spec of a terminal."""
+        status, answer = self.cluster.request(
+            "PATCH", f"{self.path}/{name}", body={"spec": spec}, content_type="application/merge-patch+json"
+        )
+        assert status == 200, answer
+        patched: dict[str, Any] = answer
+        return patched
+
+    def delete(self, name: str) -> None:
+        """Ask for the deletion of a terminal."""
+        status, answer = self.cluster.request("DELETE", f"{self.path}/{name}")
+        assert status in (200, 202), answer
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        """Read a terminal; None where there is none."""
+        status, answer = self.cluster.request("GET", f"{self.path}/{name}")
+        return answer if status == 200 else None
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Read the status of a terminal that is there."""
+        terminal = self.get(name)
+        assert terminal is not None
+        status: dict[str, Any] = terminal["status"]
+        return status
+
+    def condition(self, name: str, kind: str) -> dict[str, Any]:
+        """Read one condition of a terminal that is there."""
+        found: dict[str, Any] = read_condition(self.status(name), kind)
+        return found
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Read the events about a terminal."""
+        _, answer = self.cluster.request("GET", f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
+        return [event for event in answer["items"] if event["regarding"]["name"] == name]
+
+    # waiting
+
+    def await_reason(self, name: str, reason: str, kind: str = "Reconciling", within: float = 20) -> dict[str, Any]:
+        """Wait until a condition of a terminal has a reason for the present generation; return the status."""
+
+        def is_there() -> bool:
+            terminal = self.get(name)
+            if terminal is None:
+                return False
+            condition = read_condition(terminal["status"], kind)
+            current = condition.get("observedGeneration") == terminal["metadata"]["generation"]
+            return bool(current and condition["reason"] == reason)
+
+        await_true(is_there, f"{kind} of {name} to be {reason}", within, lambda: json.dumps(self.get(name)))
+        return self.status(name)
+
+    def await_gone(self, name: str, within: float = 20) -> None:
+        """Wait until a terminal is gone."""
+        await_true(lambda: self.get(name) is None, f"{name} to be gone", within, lambda: json.dumps(self.get(name)))
+
+    def live(self, sprite: str = "box") -> list[dict[str, Any]]:
+        """The sessions that live, as the lab knows them; this wakes nobody."""
+        return self.lab.sessions(sprite)
+
+
+def read_condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Find one condition in a status."""
+    found: dict[str, Any] = next(entry for entry in status["conditions"] if entry["type"] == kind)
+    return found
+
+
+def await_true(
+    is_true: Callable[[], bool], what: str, within: float = START_SECONDS, tell: Callable[[], str] = str
+) -> None:
+    """Wait until something is true, or fail with what there was instead."""
+    end = time.monotonic() + within
+    while not is_true():
+        if time.monotonic() > end:
+            raise AssertionError(f"Waited {within} s in vain for {what}. {tell()}")
+        time.sleep(POLL_SECONDS)
