@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 KOPF_FINALIZER: Final = f"{GROUP}/kopf-never-placed"
 """kopf takes its own finalizer off every object on which no handler of its own needs it: were it ours, it would take
-off ours (test_the_pump_leaves_our_finalizer_alone)."""
+off ours (test_the_pump_writes_nothing_and_leaves_our_finalizer_alone)."""
 
 _RETRIES: Final = (1, 1, 2, 3, 5, 8, 13, 21, 30, 30, 30)
 """Seconds between the tries of one request, 144 together: an API server behind a load balancer answers 503 for that

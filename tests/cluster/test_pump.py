@@ -183,7 +183,10 @@ async def test_only_the_chosen_namespaces_are_watched(
 
 
 async def test_the_pump_writes_nothing_and_leaves_our_finalizer_alone(
-    terminals: Terminals, passage: Passage, through: Callable[[], ConnectionFacts]
+    terminals: Terminals,
+    passage: Passage,
+    through: Callable[[], ConnectionFacts],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     await terminals.create("kept", finalizers=(FINALIZER,))
     async with watching(through, PumpSettings(namespaces=(terminals.namespace,))) as watcher:
@@ -200,6 +203,7 @@ async def test_the_pump_writes_nothing_and_leaves_our_finalizer_alone(
         kept = await terminals.read("kept")
         known = watcher.registry.find(terminals.namespace, "kept")
     assert passage.methods == {"GET"}
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [], "kopf tried to write"
     assert kept["metadata"]["finalizers"] == [FINALIZER]
     assert known == Snapshot.of(kept)
 
