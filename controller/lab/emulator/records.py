@@ -2,7 +2,8 @@
 Sessions without processes, for benchmarks that hold thousands of them on a small machine.
 
 Promise: list, exec, attach and kill answer as with real processes. A command with a terminal lives until it is
-killed; one without ends with 0 when its input has ended, and has no output. Ids begin anew with each cold start.
+killed; one without ends with 0 when its input has ended, and writes what a switch says. Ids begin anew with each cold
+start.
 """
 
 import asyncio
@@ -29,20 +30,24 @@ def resolve(path: str) -> str:
 class RecordProcess:
     """A process that is only written down."""
 
-    def __init__(self, pid: int, command: Command) -> None:
+    def __init__(self, pid: int, command: Command, output: bytes) -> None:
         self.pid = pid
         self.argv = command.argv
         self.command = " ".join([resolve(command.path), *command.argv[1:]])
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tty = command.tty
         self._stdin = command.stdin
+        self._output = output
+        self._on_output: Callable[[Stream, bytes], None] | None = None
         self._on_drained: Callable[[], None] | None = None
 
-    def start(self, on_output: Callable[[Stream, bytes], None], on_drained: Callable[[], None]) -> None:  # noqa: ARG002 - there is no output
+    def start(self, on_output: Callable[[Stream, bytes], None], on_drained: Callable[[], None]) -> None:
         """Begin; without input to wait for, that is also the end of a command without a terminal."""
+        self._on_output = on_output
         self._on_drained = on_drained
-        if not self._tty and not self._stdin:
-            self.end(0)
+        if not self._stdin:
+            # Not within the start: whoever starts it attaches first, as to a process that needs a moment.
+            asyncio.get_running_loop().call_soon(self.end_input)
 
     def hold_output(self, *, held: bool) -> None:
         """Hold nothing."""
@@ -51,15 +56,19 @@ class RecordProcess:
         """Take input and do nothing with it."""
 
     def end_input(self) -> None:
-        """End with the input."""
-        if not self._tty:
-            self.end(0)
+        """Write what there is to write, and end with the input."""
+        if self._tty or self.exited.done():
+            return
+        if self._output and self._on_output is not None:
+            self._on_output(Stream.STDOUT, self._output)
+        self.end(0)
 
     def resize(self, rows: int, cols: int) -> None:
         """Have no size."""
 
     def close(self) -> None:
         """Hold nothing open."""
+        self._on_output = None
         self._on_drained = None
 
     def end(self, code: int) -> None:
@@ -71,15 +80,21 @@ class RecordProcess:
 
 
 class RecordWorld:
-    """The records of one sprite between two cold starts."""
+    """
+    The records of one sprite between two cold starts.
 
-    def __init__(self) -> None:
+    Args:
+        read_output: Tells what a command without a terminal writes.
+    """
+
+    def __init__(self, read_output: Callable[[], str]) -> None:
+        self._read_output = read_output
         self._next = 2
         self._processes: dict[int, RecordProcess] = {}
 
     async def spawn(self, command: Command) -> RecordProcess:
         """Write a process down."""
-        process = RecordProcess(self._next, command)
+        process = RecordProcess(self._next, command, self._read_output().encode())
         self._next += 1
         self._processes[process.pid] = process
         process.exited.add_done_callback(lambda _: self._processes.pop(process.pid, None))

@@ -195,6 +195,8 @@ class Switches(Strict):
     """Whether the live watch of sprites begins with what there is (question 35)."""
     heartbeat_seconds: Seconds = 15
     """Between two heartbeats of the live watch."""
+    record_output: str = ""
+    """What a command without a terminal writes where sessions are records: whoever waits for an answer gets this."""
     signal_frames: bool = True
     """Announce and obey WebSocket signal frames."""
 

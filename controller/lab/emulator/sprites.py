@@ -259,7 +259,7 @@ class Sprite:
 
     async def _start(self) -> World:
         if self._all.isolation is Isolation.RECORDS:
-            return RecordWorld()
+            return RecordWorld(lambda: self._all.switches().record_output)
         await asyncio.to_thread(self._build_folder)
         await self._all.open_door(self)
         try:

@@ -21,7 +21,7 @@ WORDS = set(re.findall(r"`([^`\n]+)`", PAGE))
 def test_every_switch_is_documented_with_its_default_and_its_values(name: str) -> None:
     row = next(line for line in PAGE.splitlines() if line.startswith("| ") and f"`{name}`" in line.split("|")[1])
     default = Switches.model_fields[name].default
-    shown = default.value if isinstance(default, Enum) else str(default).lower() if default is not None else ""
+    shown = default.value if isinstance(default, Enum) else str(default).lower() or "empty"
     assert row.split("|")[2].strip().strip("`") == shown.removesuffix(".0")
     if isinstance(default, Enum):
         for value in type(default):
