@@ -80,6 +80,7 @@ def configure_logging(settings: LogSettings, stream: TextIO | None = None) -> No
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_build_formatter(settings.format))
+    handler.addFilter(_is_named)
     root = logging.getLogger()
     for old in root.handlers[:]:
         if isinstance(old.formatter, TextFormatter | JsonFormatter):
@@ -90,6 +91,16 @@ def configure_logging(settings: LogSettings, stream: TextIO | None = None) -> No
     logging.getLogger("controller").setLevel(level)
     for name in QUIET:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+def _is_named(record: logging.LogRecord) -> bool:
+    """
+    Keep out what is said through the root logger: nothing of ours is.
+
+    Observed: the `kubernetes` loader (37.0.2) logs a failed credential plugin there, with all that the plugin wrote to
+    its standard error. What we say of it is the sentence of `CredentialsUnusable`.
+    """
+    return record.name != "root"
 
 
 def _build_formatter(shape: LogFormat) -> logging.Formatter:

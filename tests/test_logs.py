@@ -110,3 +110,11 @@ def test_configuring_again_does_not_double_the_lines() -> None:
 
     (line,) = stream.getvalue().splitlines()
     assert line.endswith("INFO Once.")
+
+
+def test_what_a_credential_plugin_said_never_reaches_the_log() -> None:
+    stream = configure()
+
+    logging.getLogger().error("exec: plugin failed: planted-secret")
+
+    assert stream.getvalue() == ""

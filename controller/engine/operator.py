@@ -128,7 +128,8 @@ class Operator:
             on_gone=self._take_lost,
             on_stripped=self.wake,
         )
-        self.loop_lag = LoopLag(clock, settings.liveness, lambda lag: metrics.loop_lag.set(lag.total_seconds()))
+        self.loop_lag = LoopLag(clock, settings.liveness, self._take_sample)
+        self._events_lost = 0
         metrics.watch_age.set_function(self._measure_watch_age)
         metrics.queue_depth.set_function(lambda: sum(self.queue.depth(lane) for lane in Lane))
         metrics.observe_objects(self._count_objects)
@@ -205,6 +206,13 @@ class Operator:
     def _wake(self, uids: tuple[str, ...]) -> None:
         for uid in uids:
             self.queue.add(uid)
+
+    def _take_sample(self, lag: timedelta) -> None:
+        """Bring up to date, once a second, what nobody tells by itself."""
+        self._metrics.loop_lag.set(lag.total_seconds())
+        lost = self._events.counts.dropped + self._events.counts.failed
+        self._metrics.events_dropped.inc(lost - self._events_lost)
+        self._events_lost = lost
 
     def _measure_watch_age(self) -> float:
         return self.resync.lag.total_seconds()
