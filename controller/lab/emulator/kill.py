@@ -55,7 +55,6 @@ async def kill_session(
             yield {"type": "exited", "message": "Process exited"}
         else:
             yield {"type": "timeout", "message": f"Process did not exit within {timeout.total_seconds():g}s"}
-            await sprite.signal(session, signal.SIGKILL, switches.kill_reach)
             await sprite.signal(session, signal.SIGKILL, KillReach.FOREGROUND)
             if not await wait_for_exit(session, STUCK, clock):
                 yield {"type": "error", "message": "process would not die"}

@@ -133,6 +133,7 @@ class Session:
         self._countdown: Timer | None = None
         self._fast: list[tuple[Stream, bytes]] | None = [] if switches().fast_path and not tty else None
         self._frozen = False
+        self._exit_taken = False
         self._drained = False
         self._finished = False
         self._loop = asyncio.get_running_loop()
@@ -314,10 +315,11 @@ class Session:
 
     def _take_drained(self) -> None:
         self._drained = True
-        if self.ended:
+        if self._exit_taken:
             self._finish()
 
     def _take_exit(self, _: "asyncio.Future[int]") -> None:
+        self._exit_taken = True
         self.stop_countdown()
         self._on_ended(self)
         if self._finished:

@@ -142,6 +142,17 @@ async def test_input_and_its_end_reach_a_process_without_terminal(client: Client
     assert (await talk.hear_all()).stream(1) == b"one two"
 
 
+async def test_more_input_than_is_kept_waits_for_a_process_that_reads_late(
+    client: Client, emulator: EmulatorProcess
+) -> None:
+    emulator.switch(linger_seconds=0)
+    talk = await client.start("sh", "-c", "sleep 0.3; wc -c", stdin="true")
+    for _ in range(20):
+        await talk.say(b"\x00" + b"x" * 200_000)
+    await talk.say(b"\x04")
+    assert (await talk.hear_all()).stream(1) == b"4000000\n"
+
+
 async def test_without_stdin_a_process_has_none_and_input_goes_nowhere(
     client: Client, emulator: EmulatorProcess
 ) -> None:

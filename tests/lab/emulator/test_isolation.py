@@ -80,6 +80,15 @@ async def test_each_kind_speaks_over_a_socket(other: EmulatorProcess) -> None:
         assert heard.stream(1) == (b"" if other.isolation == "records" else b"hello")
 
 
+async def test_a_record_without_input_ends_at_once_and_says_what_it_is_told_to() -> None:
+    with EmulatorProcess("--records", "--switch", "linger_seconds=0", "--switch", "record_output=200") as process:
+        process.create_sprite("my-sprite")
+        async with aiohttp.ClientSession() as http:
+            heard = await (await Client(process.url, process.token, http).start("curl")).hear_all()
+        assert (heard.stream(1), heard.frames[-1]) == (b"200", b"\x03\x00")
+        assert process.sessions("my-sprite") == []
+
+
 async def test_in_a_user_namespace_the_tasks_answer_inside(other: EmulatorProcess) -> None:
     if other.isolation != "user":
         return

@@ -131,6 +131,18 @@ async def test_a_kill_reaches_the_foreground_job_of_a_shell(client: Client, emul
     wait_until(lambda: count_processes(emulator), lambda count: count == 0)
 
 
+@pytest.mark.parametrize(("switch", "left"), [("foreground", 0), ("leader", 1)])
+async def test_a_foreground_job_that_ignores_the_hang_up_dies_too_unless_only_the_leader_is_reached(
+    client: Client, emulator: EmulatorProcess, switch: str, left: int
+) -> None:
+    emulator.switch(kill_reach=switch)
+    talk = await client.start("bash", "--norc", "-i", tty="true")
+    await talk.say(b"sh -c 'trap \"\" HUP; exec sleep 1000'\n")
+    wait_until(lambda: [e["argv"][0] for e in emulator.processes("my-sprite")], lambda found: found[1:] == ["sleep"])
+    await kill(client, "2", signal="SIGKILL")
+    wait_until(lambda: [e["argv"] for e in emulator.processes("my-sprite")], lambda f: f == [["sleep", "1000"]] * left)
+
+
 async def test_by_switch_it_reaches_the_foreground_job_alone_and_the_shell_after_the_grace(
     client: Client, emulator: EmulatorProcess
 ) -> None:
@@ -152,7 +164,6 @@ async def test_a_background_job_of_its_own_group_is_left_over(client: Client, em
     ]
 
 
-@pytest.mark.case("K18")
 async def test_the_other_session_and_the_sprite_are_untouched(client: Client, emulator: EmulatorProcess) -> None:
     killed, other = (emulator.start_session("my-sprite", "sleep", "1000") for _ in range(2))
     await kill(client, killed["id"], signal="SIGKILL")

@@ -1,12 +1,17 @@
 """Running, warm and cold with real processes. Source: sprites-api.md 3.8 and 8."""
 
 import asyncio
+import signal
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from controller.lab.emulator import Emulator
+from controller.lab.emulator.settings import KillReach
+from controller.lab.emulator.world import Command
 from tests.lab.emulator.talking import Client, wait_until
 from tests.support.emulator import EmulatorProcess
 
@@ -104,7 +109,7 @@ async def test_a_session_without_terminal_does_not_run_out_of_time_while_frozen(
     talk = await client.start("sleep", "1000")
     await talk.hear()
     emulator.set_state("my-sprite", "warm")
-    await talk.hear_all()
+    wait_until(lambda: emulator.sessions("my-sprite")[0]["clients"], lambda clients: clients == 0)
     emulator.advance_clock(60)
     assert len(emulator.list_sessions("my-sprite")) == 1
     emulator.advance_clock(11)
@@ -133,6 +138,21 @@ async def test_a_timer_of_before_a_cold_stop_does_not_reach_a_successor_with_the
     emulator.start_session("my-sprite", "sleep", "2000")
     emulator.advance_clock(60)
     assert [session["command"] for session in emulator.list_sessions("my-sprite")] == ["/usr/bin/sleep 2000"]
+
+
+async def test_a_signal_for_a_session_of_before_a_cold_stop_reaches_nobody() -> None:
+    async with Emulator() as emulator:
+        organization = emulator.context.list_organizations()[0]
+        sprite = await emulator.context.create_sprite(organization, "my-sprite")
+        command = Command(("sleep", "1000"), "sleep", "/tmp", {}, tty=False, stdin=False)
+        former = await sprite.start_session(command, run_on=timedelta(), cause="test")
+        await sprite.chill()
+        successor = await sprite.start_session(command, run_on=timedelta(), cause="test")
+        assert (former.id, former.ended, successor.id) == ("2", True, "2")
+        assert await sprite.signal(former, signal.SIGKILL, KillReach.FOREGROUND) == ()
+        assert await sprite.signal(successor, signal.SIGKILL, KillReach.FOREGROUND) == (-2,)
+        async with asyncio.timeout(5):
+            assert await successor.process.exited == 137
 
 
 async def test_the_disk_survives_cold_and_shared_memory_does_not(client: Client, emulator: EmulatorProcess) -> None:
