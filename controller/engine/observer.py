@@ -8,14 +8,16 @@ session lists per sprite. A failed look answers those who asked and spoils nothi
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from controller.api.session import Cause, Sprite, SpriteState
 from controller.clock import Clock
 from controller.engine.limits import Limiter, Priority
+from controller.errors import Failure
 from controller.plan.looks import NOT_LOOKED, Listed, LookFailed, SessionsLook, SpriteAway, SpriteLook, SpriteSeen
 from controller.sprites.client import SpritesClient
 from controller.sprites.errors import NotFound, SpritesError, Throttled
@@ -23,6 +25,9 @@ from controller.sprites.token import Token
 
 AWAY_IS_SURE_AFTER: Final = timedelta(seconds=60)
 """A sprite's id must be missing from two complete listings that lie this far apart."""
+
+FORGET_AFTER: Final = timedelta(minutes=10)
+"""What is known by a token that no object uses any more is kept this long, for objects that are between two visits."""
 
 _URGENT: Final = frozenset({Cause.IDENTIFY, Cause.PROVE})
 
@@ -81,6 +86,7 @@ class _TokenBook:
 
     token: Token
     limiter: Limiter
+    used_at: timedelta = timedelta(0)
     listings: _Shared[_Listing | LookFailed] = field(default_factory=_Shared[_Listing | LookFailed])
     listing: _Listing | None = None
     sprites: dict[str, _SpriteBook] = field(default_factory=dict)
@@ -174,17 +180,33 @@ class SpriteObserver:
         """Give the two places for kills in flight on one sprite."""
         return self._sprite_book(self._book(token), name).kills
 
-    async def refresh(self) -> None:
-        """Read the metadata of every token in use; failures are left to those who need an answer."""
+    async def refresh(self, in_use: Set[str]) -> Set[str]:
+        """
+        Read the metadata of every token in use, and forget the others: a rotated token is not asked for ever.
+
+        Args:
+            in_use: The fingerprints of the tokens by which objects are looked at.
+
+        Returns:
+            The fingerprints of those that were refused (401); other failures are left to whoever needs an answer.
+        """
         now = self._clock.monotonic()
-        for book in tuple(self._tokens.values()):
-            await book.listings.get(now, lambda book=book: self._list_sprites(book))  # type: ignore[misc]  # a bound default
+        refused = set()
+        for fingerprint, book in tuple(self._tokens.items()):
+            if fingerprint not in in_use and now - book.used_at > FORGET_AFTER:
+                del self._tokens[fingerprint]
+                continue
+            look = await book.listings.get(now, partial(self._list_sprites, book))
+            if isinstance(look, LookFailed) and look.failure is Failure.UNAUTHORIZED:
+                refused.add(fingerprint)
+        return refused
 
     def _book(self, token: Token) -> _TokenBook:
         book = self._tokens.get(token.fingerprint)
         if book is None:
             book = _TokenBook(token, Limiter(self._clock, per_second=self._per_second))
             self._tokens[token.fingerprint] = book
+        book.used_at = self._clock.monotonic()
         return book
 
     def _sprite_book(self, book: _TokenBook, name: str) -> _SpriteBook:

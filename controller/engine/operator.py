@@ -274,7 +274,9 @@ class Operator:
         """Read the sprites of every token in use, again and again; it never wakes one."""
         while True:
             await self._clock.sleep(self._settings.metadata_interval)
-            await self._observer.refresh()
+            refused = await self._observer.refresh(self._reconciler.fingerprints())
+            for uid in self._reconciler.find_by_tokens(refused):
+                self.queue.add(uid)
 
     async def _check_sessions(self) -> None:
         """Look now and then whether what lives still does: per sprite, and only where the sprite runs by itself."""

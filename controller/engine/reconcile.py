@@ -7,7 +7,7 @@ run again: what must be remembered is recorded before the call that it guards.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
@@ -156,6 +156,16 @@ class Reconciler:
     def place_of(self, uid: str) -> Place | None:
         """Tell where an object's session was last looked for."""
         return self._places.get(uid)
+
+    def fingerprints(self) -> frozenset[str]:
+        """Tell by which tokens objects are looked at."""
+        return frozenset(place.token.fingerprint for place in self._places.values())
+
+    def find_by_tokens(self, fingerprints: Set[str]) -> tuple[str, ...]:
+        """Name the objects that are looked at by one of these tokens: a visit finds whether there is a newer one."""
+        if not fingerprints:
+            return ()
+        return tuple(uid for uid, place in self._places.items() if place.token.fingerprint in fingerprints)
 
     def _stall_unreadable(self, snapshot: Snapshot, error: ObjectUnreadable) -> ReconcileResult:
         """Tell of an object that was stored under another schema; nothing is done about it, and nothing is let go."""

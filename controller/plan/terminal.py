@@ -27,10 +27,7 @@ from controller.plan.kill import (
     ComeAgain,
     Presence,
 )
-from controller.plan.looks import (
-    Listed,
-    is_answer_to,
-)
+from controller.plan.looks import Listed, LookFailed, is_answer_to
 from controller.plan.resting import is_paused, judge_situation_after, need_sprite, rest_ended, rest_live
 from controller.plan.starting import plan_first, plan_launch
 from controller.plan.steps import LookAtSessions, Outcome, Plan, Rest, Verdict
@@ -77,7 +74,16 @@ def _plan_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan:
     plan = _judge_live(facts, memory, session)
     if plan is not None:
         return plan
-    return rest_live(facts, replace(memory, absent_at=None), session)
+    rested = rest_live(facts, replace(memory, absent_at=None), session)
+    if _is_unanswered(facts) and isinstance(rested.step, Rest):
+        outcome = replace(rested.step.outcome, live=None, doubt_settled=False)
+        return Plan(Rest(outcome, retry=True), memory)
+    return rested
+
+
+def _is_unanswered(facts: Facts) -> bool:
+    """Tell whether somebody asked whether the session lives, and the list that should say so failed."""
+    return facts.doubt is not None and isinstance(facts.sessions, LookFailed) and facts.sessions.started >= facts.doubt
 
 
 def _judge_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan | None:

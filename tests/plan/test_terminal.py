@@ -370,7 +370,11 @@ def test_a_session_is_lost_when_its_sprite_went_cold_or_away_for_sure() -> None:
 def test_a_list_that_fails_ends_nothing() -> None:
     failed = replace(DOUBTED, sessions=LookFailed(Failure.SERVER, "It failed.", NOW))
 
-    assert decide_outcome(failed).situation is Situation.DETACHED
+    step = decide_step(failed)
+    assert isinstance(step, Rest)
+    assert step.outcome.situation is Situation.DETACHED
+    assert step.retry
+    assert not step.outcome.doubt_settled
 
 
 # --- after an end -----------------------------------------------------------------------------------------------------
