@@ -96,10 +96,10 @@ class Launcher:
         self, place: Place, directory: str, launch: Launch, intent: LaunchIntent
     ) -> Announced | LookFailed | LaunchLost:
         """Create the session; a failure that cannot have started it is told apart from a lost answer."""
-        await self._observer.enter(place.token, Priority.NORMAL)
-        self._observer.note_wake(place.token, place.sprite)
         started = self._clock.monotonic()
         try:
+            await self._observer.enter(place.token, Priority.NORMAL)
+            self._observer.note_wake(place.token, place.sprite)
             announced = await self._client.launch_session(
                 place.token,
                 place.sprite,
@@ -140,10 +140,10 @@ class Launcher:
     async def _run(
         self, place: Place, argv: tuple[str, ...], *, stdin: bytes, cause: Cause
     ) -> tuple[int, str] | LookFailed:
-        await self._observer.enter(place.token, Priority.NORMAL)
-        self._observer.note_wake(place.token, place.sprite)
         started = self._clock.monotonic()
         try:
+            await self._observer.enter(place.token, Priority.NORMAL)
+            self._observer.note_wake(place.token, place.sprite)
             result = await self._client.run_command(
                 place.token,
                 place.sprite,

@@ -3,11 +3,14 @@ How fast one token may be used.
 
 Problem: the Sprites API slows everybody of an organization down when one program asks too much, and the one call that
 must not wait is a kill. Promise: no more than the agreed number of calls a second per token (with a burst of one
-second's worth), kills go before everything else, and `Retry-After` stops all but nothing is lost.
+second's worth), and kills go before everything else. After a `Retry-After` nobody gets through until its time is over,
+and nobody waits for it here either: whoever asks is told how long it takes, so that one slow token does not keep the
+workers from all others.
 """
 
 import asyncio
 import heapq
+import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import IntEnum
@@ -15,6 +18,7 @@ from itertools import count
 from typing import Final
 
 from controller.clock import Clock
+from controller.errors import AgentTerminalError
 
 
 class Priority(IntEnum):
@@ -27,6 +31,20 @@ class Priority(IntEnum):
 
 RESERVED_SHARE: Final = 0.2
 """This share of the burst is never spent on anything but kills and their proofs."""
+
+
+class Paused(AgentTerminalError):
+    """
+    The other side asked for a pause that is not over.
+
+    Args:
+        left: How long it still takes.
+    """
+
+    def __init__(self, left: timedelta) -> None:
+        seconds = math.ceil(left.total_seconds())
+        super().__init__(f"The Sprites API asked us to slow down; nothing is sent for another {seconds} s.")
+        self.left = left
 
 
 @dataclass(order=True, slots=True)
@@ -56,7 +74,15 @@ class Limiter:
         self._timer: asyncio.TimerHandle | None = None
 
     async def enter(self, priority: Priority) -> None:
-        """Wait for the right to make one call; a cancelled wait takes no right with it."""
+        """
+        Wait for the right to make one call; a cancelled wait takes no right with it.
+
+        Raises:
+            Paused: There is a pause, or one began while this call waited.
+        """
+        left = self._closed_until - self._clock.monotonic()
+        if left > timedelta(0):
+            raise Paused(left)
         if not self._waiting and self._admits(priority):
             self._filled -= 1
             return
@@ -66,13 +92,20 @@ class Limiter:
         try:
             await waiter.turn
         except asyncio.CancelledError:
-            if waiter.turn.done() and not waiter.turn.cancelled():
+            if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
                 self._filled += 1
             raise
 
     def pause(self, delay: timedelta) -> None:
-        """Let nothing through for this long, as the other side has asked."""
-        self._closed_until = max(self._closed_until, self._clock.monotonic() + delay)
+        """Let nothing through for this long, as the other side has asked, and send those away who wait."""
+        now = self._clock.monotonic()
+        self._closed_until = max(self._closed_until, now + delay)
+        if self._closed_until <= now:
+            return
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.turn.done():
+                waiter.turn.set_exception(Paused(self._closed_until - now))
 
     def _admits(self, priority: Priority) -> bool:
         now = self._clock.monotonic()
@@ -80,12 +113,11 @@ class Limiter:
         self._filled = min(self._per_second, self._filled + earned)
         self._filled_at = now
         floor = 1.0 if priority < Priority.NORMAL else 1.0 + self._per_second * RESERVED_SHARE
-        return now >= self._closed_until and self._filled >= floor
+        return self._filled >= floor
 
     def _arm(self) -> None:
         if self._timer is None and self._waiting:
-            step = max(1 / self._per_second, (self._closed_until - self._clock.monotonic()).total_seconds())
-            self._timer = asyncio.get_running_loop().call_later(step, self._serve)
+            self._timer = asyncio.get_running_loop().call_later(1 / self._per_second, self._serve)
 
     def _serve(self) -> None:
         """Give turns to those who wait, the most urgent first, as far as the bucket goes."""

@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from controller.api.session import Cause, Sprite, SpriteState
 from controller.clock import Clock
-from controller.engine.limits import Limiter, Priority
+from controller.engine.limits import Limiter, Paused, Priority
 from controller.errors import Failure
 from controller.plan.looks import NOT_LOOKED, Listed, LookFailed, SessionsLook, SpriteAway, SpriteLook, SpriteSeen
 from controller.sprites.client import SpritesClient
@@ -90,6 +90,8 @@ class _TokenBook:
     listings: _Shared[_Listing | LookFailed] = field(default_factory=_Shared[_Listing | LookFailed])
     listing: _Listing | None = None
     sprites: dict[str, _SpriteBook] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    """The id of every sprite that it ever showed."""
     missing: dict[str, timedelta] = field(default_factory=dict)
     """Sprite id → start of the first complete listing that lacked it."""
 
@@ -131,6 +133,9 @@ class SpriteObserver:
         if name in answer.sprites:
             return self._judge_sprite(book, answer, wanted_id, answer.sprites[name])
         look = await self._sprite_book(book, name).alone.get(since, lambda: self._get_sprite(book, name))
+        if isinstance(look, SpriteSeen):
+            # It was only missing from a list, so the time of its absence begins anew.
+            book.missing.pop(look.sprite.id, None)
         if isinstance(look, SpriteSeen) and wanted_id in (None, look.sprite.id):
             return look
         if isinstance(look, LookFailed):
@@ -144,6 +149,10 @@ class SpriteObserver:
         if listing is None or name not in listing.sprites:
             return NOT_LOOKED
         return self._judge_sprite(book, listing, wanted_id, listing.sprites[name])
+
+    def has_seen(self, token: Token, sprite_id: str | None) -> bool:
+        """Tell whether a sprite was ever listed by a token: only then does its absence from that list mean anything."""
+        return sprite_id in self._book(token).seen
 
     async def look_at_sessions(self, token: Token, name: str, *, since: timedelta, cause: Cause) -> SessionsLook:
         """Read the session list of a sprite, by a call that started at `since` or later."""
@@ -168,8 +177,20 @@ class SpriteObserver:
         self._sprite_book(self._book(token), name).awake_at = self._clock.monotonic()
 
     async def enter(self, token: Token, priority: Priority) -> None:
-        """Wait for a call's turn in the token's budget."""
-        await self._book(token).limiter.enter(priority)
+        """
+        Wait for a call's turn in the token's budget.
+
+        Raises:
+            Throttled: The API asked for a pause that is not over; nothing was sent.
+        """
+        await self._enter(self._book(token), priority)
+
+    @staticmethod
+    async def _enter(book: _TokenBook, priority: Priority) -> None:
+        try:
+            await book.limiter.enter(priority)
+        except Paused as paused:
+            raise Throttled(str(paused), retry_after=paused.left) from None
 
     def slow_down(self, token: Token, error: SpritesError) -> None:
         """Keep to what a 429 asked for."""
@@ -216,15 +237,17 @@ class SpriteObserver:
         return sprite
 
     async def _list_sprites(self, book: _TokenBook) -> tuple[timedelta, _Listing | LookFailed]:
-        await book.limiter.enter(Priority.NORMAL)
         started = self._clock.monotonic()
         try:
+            await self._enter(book, Priority.NORMAL)
+            started = self._clock.monotonic()
             sprites = await self._client.list_sprites(book.token, cause=Cause.METADATA)
         except SpritesError as error:
             self.slow_down(book.token, error)
             return started, LookFailed(error.failure, error.message, started, error.retry_after)
         listing = _Listing({sprite.name: sprite for sprite in sprites}, started, self._clock.now())
         former, book.listing = book.listing, listing
+        book.seen.update(sprite.id for sprite in sprites)
         self._note_missing(book, former, listing)
         self._tell_changes(former, listing)
         return started, listing
@@ -248,9 +271,10 @@ class SpriteObserver:
             self._on_change(name)
 
     async def _get_sprite(self, book: _TokenBook, name: str) -> tuple[timedelta, SpriteLook]:
-        await book.limiter.enter(Priority.NORMAL)
         started = self._clock.monotonic()
         try:
+            await self._enter(book, Priority.NORMAL)
+            started = self._clock.monotonic()
             sprite = await self._client.get_sprite(book.token, name, cause=Cause.METADATA)
         except NotFound:
             return started, SpriteAway(started, self._clock.now(), confirmed=False)
@@ -277,10 +301,11 @@ class SpriteObserver:
     async def _list_sessions(
         self, book: _TokenBook, sprite: _SpriteBook, name: str, cause: Cause
     ) -> tuple[timedelta, SessionsLook]:
-        await book.limiter.enter(Priority.PROOF if cause in _URGENT else Priority.NORMAL)
         started = self._clock.monotonic()
-        sprite.last_wake_time = self._clock.now()
         try:
+            await self._enter(book, Priority.PROOF if cause in _URGENT else Priority.NORMAL)
+            started = self._clock.monotonic()
+            sprite.last_wake_time = self._clock.now()
             sessions = await self._client.list_sessions(book.token, name, cause=cause)
         except SpritesError as error:
             self.slow_down(book.token, error)

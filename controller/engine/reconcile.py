@@ -15,7 +15,7 @@ from typing import Final, assert_never
 
 from controller.api.conditions import ConditionType, Reason
 from controller.api.names import FINALIZER
-from controller.api.session import Announced, Cause, SpriteState
+from controller.api.session import Announced, Cause, KillAnswer, SpriteState
 from controller.api.situations import Situation, judge_readiness
 from controller.api.terminal import (
     KillTrigger,
@@ -37,13 +37,22 @@ from controller.engine.queue import Lane, WorkQueue
 from controller.engine.registry import FLUX_REQUEST, Registry, Snapshot
 from controller.engine.tokens import TokenBook, TokenTrouble
 from controller.engine.writer import Outrun, Writer
+from controller.errors import Failure
 from controller.kube.events import EventRecorder, EventType, ObjectRef
 from controller.metrics import KillVerdict, LaunchResult, Metrics, ReconcileResult
 from controller.plan.facts import Facts, Memory, Probed, TokenFinding
-from controller.plan.kill import ComeAgain, Unproven, note_refused, note_settled
-from controller.plan.looks import NOT_LOOKED, LookFailed, SessionsLook, SpriteLook, SpriteSeen
+from controller.plan.kill import (
+    ComeAgain,
+    KillProgress,
+    KillStep,
+    Unproven,
+    note_barred,
+    note_refused,
+    note_settled,
+)
+from controller.plan.looks import NOT_LOOKED, LookFailed, SessionsLook, SpriteAway, SpriteLook, SpriteSeen
 from controller.plan.resting import rest_on_failure
-from controller.plan.starting import rest_launch_failed, rest_launch_invalid
+from controller.plan.starting import rest_launch_failed, rest_launch_invalid, rest_launch_unread
 from controller.plan.status import build_status, is_true, is_worth_writing
 from controller.plan.steps import (
     Happening,
@@ -213,6 +222,7 @@ class _Visit:
         self._probed: Probed | LookFailed | None = None
         self._announced: Announced | None = None
         self._reread_done = False
+        self._is_substitute = False
 
     @property
     def lane(self) -> Lane:
@@ -254,6 +264,7 @@ class _Visit:
             self._finding = TokenFinding()
             return
         self._token = self._tools.tokens.find_for_kill(self._snapshot.namespace, ref)
+        self._is_substitute = True
         self._finding = TokenFinding(
             found.situation, found.message, kill_usable=self._token is not None, passing=found.passing
         )
@@ -352,10 +363,12 @@ class _Visit:
         self._sprite = look
 
     async def _ask_sprite(self, since: timedelta) -> SpriteLook:
-        place = self._place()
-        return await self._tools.observer.look_at_sprite(
-            place.token, place.sprite, wanted_id=self._wanted_sprite_id(), since=since
-        )
+        place, wanted_id, observer = self._place(), self._wanted_sprite_id(), self._tools.observer
+        look = await observer.look_at_sprite(place.token, place.sprite, wanted_id=wanted_id, since=since)
+        if isinstance(look, SpriteAway) and self._is_substitute and not observer.has_seen(place.token, wanted_id):
+            # The token of another organization sees none of our sprites, which says nothing about them.
+            return replace(look, confirmed=False)
+        return look
 
     async def _look_at_sessions(self, since: timedelta, cause: Cause) -> None:
         self._count_wake(cause)
@@ -370,13 +383,14 @@ class _Visit:
 
     async def _has_better_token(self, look: SpriteLook | SessionsLook) -> bool:
         """After a 401, read the Secret once more; only another token is worth another call."""
-        if not isinstance(look, LookFailed) or look.failure.value != "Unauthorized" or self._reread_done:
+        if not isinstance(look, LookFailed) or look.failure is not Failure.UNAUTHORIZED or self._reread_done:
             return False
         self._reread_done = True
         assert self._token is not None
-        better = await self._tools.tokens.reread(
-            self._snapshot.namespace, self._spec.token_secret_ref, self._spec.sprite_name, refused=self._token
-        )
+        tokens, namespace, ref = self._tools.tokens, self._snapshot.namespace, self._spec.token_secret_ref
+        better = await tokens.reread(namespace, ref, self._spec.sprite_name, refused=self._token)
+        if better is None and self._is_substitute:
+            better = tokens.find_for_kill(namespace, ref, refused=self._token)
         if better is None:
             return False
         self._token = better
@@ -403,7 +417,8 @@ class _Visit:
         launcher, place = self._tools.launcher, self._place()
         environment = await launcher.resolve_environment(self._snapshot.namespace, launch)
         if isinstance(environment, TokenTrouble):
-            return await self._take(rest_launch_invalid(self._facts(), self.memory, environment.message))
+            rest = rest_launch_unread if environment.passing else rest_launch_invalid
+            return await self._take(rest(self._facts(), self.memory, environment.message))
         self._count_wake(Cause.LAUNCH)
         directory = await launcher.store_script(place, launch, environment, intent)
         if isinstance(directory, LookFailed):
@@ -442,28 +457,42 @@ class _Visit:
         tools, place = self._tools, self._place()
         progress = self.memory.kill
         assert progress is not None
+        answer = await self._request_kill(place, send)
+        if isinstance(answer, LookFailed):
+            return await self._take_failed_kill(answer, progress)
+        now, now_time = tools.clock.monotonic(), tools.clock.now()
+        self.memory = replace(self.memory, kill=note_settled(progress, answer, now=now, now_time=now_time))
+        return None
+
+    async def _request_kill(self, place: Place, send: SendKill) -> KillAnswer | LookFailed:
+        tools = self._tools
         async with tools.observer.kill_slot(place.token, place.sprite):
-            await tools.observer.enter(place.token, Priority.KILL)
-            self._count_wake(Cause.KILL)
-            tools.observer.note_wake(place.token, place.sprite)
             try:
-                answer = await tools.client.kill_session(
+                await tools.observer.enter(place.token, Priority.KILL)
+                self._count_wake(Cause.KILL)
+                tools.observer.note_wake(place.token, place.sprite)
+                return await tools.client.kill_session(
                     place.token, place.sprite, send.identity.session_id, tenure=tools.tenure, cause=Cause.KILL
                 )
             except SpritesError as error:
                 tools.observer.slow_down(place.token, error)
-                failed = LookFailed(error.failure, error.message, tools.clock.monotonic(), error.retry_after)
-                await self._has_better_token(failed)
-                progress, step = note_refused(progress, error.message, now=tools.clock.monotonic())
-                self.memory = replace(self.memory, kill=progress)
-                if isinstance(step, Unproven):
-                    tools.metrics.count_kill(KillVerdict.UNPROVEN)
-                    return await self._take(rest_unproven(self._facts(), self.memory, self._trigger(), step))
-                assert isinstance(step, ComeAgain)
-                return await self._take(Plan(step, self.memory))
-        now, now_time = tools.clock.monotonic(), tools.clock.now()
-        self.memory = replace(self.memory, kill=note_settled(progress, answer, now=now, now_time=now_time))
-        return None
+                return LookFailed(error.failure, error.message, tools.clock.monotonic(), error.retry_after)
+
+    async def _take_failed_kill(self, failed: LookFailed, progress: KillProgress) -> ReconcileResult | None:
+        """Repeat a kill at once with a better token, later where it was turned away, and soon in any other case."""
+        if await self._has_better_token(failed):
+            return None
+        step: KillStep
+        if failed.failure in (Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.THROTTLED):
+            progress, step = note_barred(progress, failed)
+        else:
+            progress, step = note_refused(progress, failed.message, now=self._tools.clock.monotonic())
+        self.memory = replace(self.memory, kill=progress)
+        if isinstance(step, Unproven):
+            self._tools.metrics.count_kill(KillVerdict.UNPROVEN)
+            return await self._take(rest_unproven(self._facts(), self.memory, self._trigger(), step))
+        assert isinstance(step, ComeAgain)
+        return await self._take(Plan(step, self.memory))
 
     def _trigger(self) -> KillTrigger:
         return KillTrigger.DELETED if self._snapshot.deleted is not None else KillTrigger.TERMINATED

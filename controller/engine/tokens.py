@@ -7,11 +7,12 @@ what is wrong with it has its own reason; the last good token stays in memory fo
 operator's own token serves only what its settings list. Values never leave this module but inside a `Token`.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from controller.api.situations import Situation
 from controller.api.terminal import TokenSecretRef
@@ -21,6 +22,9 @@ from controller.kube.errors import Forbidden, NotFound
 from controller.sprites.token import Token, TokenUnreadable
 
 REREAD_AFTER: Final = timedelta(seconds=60)
+
+_Key: TypeAlias = tuple[str, str, str]
+"""Namespace, Secret, key in it."""
 
 
 class Secrets(Protocol):
@@ -56,44 +60,65 @@ class TokenTrouble:
 
 
 @dataclass(slots=True)
-class _Known:
-    token: Token
-    read_at: timedelta
+class _Entry:
+    """What is known of one key of one Secret. `answer` and `begun` are those of the last read."""
+
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    answer: Token | TokenTrouble | None = None
+    begun: timedelta = timedelta(0)
+    good: Token | None = None
+    """The last good token, whatever became of the Secret since."""
 
 
 class TokenBook:
-    """All tokens in use, in memory only."""
+    """
+    All tokens in use, in memory only.
+
+    Args:
+        secrets: Reads Secrets.
+        clock: Its monotonic time.
+        own: The operator's own token, where it has one.
+    """
 
     def __init__(self, secrets: Secrets, clock: Clock, own: OwnToken | None) -> None:
         self._secrets = secrets
         self._clock = clock
         self._own = own
-        self._known: dict[tuple[str, str, str], _Known] = {}
+        self._entries: dict[_Key, _Entry] = {}
 
     async def find(self, namespace: str, ref: TokenSecretRef | None, sprite: str) -> Token | TokenTrouble:
-        """Give the token for an object, or why there is none."""
+        """Give the token for an object, or why there is none. A good one serves for 60 s, a trouble only who asked."""
         if ref is None:
             return self._find_own(namespace, sprite)
         key = (namespace, ref.name, ref.key)
-        known = self._known.get(key)
-        if known is not None and self._clock.monotonic() - known.read_at < REREAD_AFTER:
-            return known.token
-        return await self._read(key)
+        entry = self._entries.get(key)
+        if (
+            entry is None
+            or not isinstance(entry.answer, Token)
+            or self._clock.monotonic() - entry.begun >= REREAD_AFTER
+        ):
+            return await self._read(key)
+        return entry.answer
 
-    def find_for_kill(self, namespace: str, ref: TokenSecretRef | None) -> Token | None:
-        """Give a token to end a recorded session with: the last good one of the Secret, or the operator's own."""
-        if ref is not None:
-            known = self._known.get((namespace, ref.name, ref.key))
-            if known is not None:
-                return known.token
-        return None if self._own is None else self._own.read()
+    def find_for_kill(
+        self, namespace: str, ref: TokenSecretRef | None, *, refused: Token | None = None
+    ) -> Token | None:
+        """
+        Give a token to end a recorded session with: the last good one of the Secret, else the operator's own.
+
+        Args:
+            namespace: The object's.
+            ref: Its `tokenSecretRef`.
+            refused: One that the Sprites API does not accept any more, and that is not given.
+        """
+        entry = None if ref is None else self._entries.get((namespace, ref.name, ref.key))
+        candidates = (None if entry is None else entry.good, None if self._own is None else self._own.read())
+        return next((token for token in candidates if token is not None and token != refused), None)
 
     async def reread(self, namespace: str, ref: TokenSecretRef | None, sprite: str, *, refused: Token) -> Token | None:
         """After a 401: read the Secret again, and give its token if it is another than the refused one."""
         found = self._find_own(namespace, sprite) if ref is None else await self._read((namespace, ref.name, ref.key))
-        if isinstance(found, Token) and found.fingerprint != refused.fingerprint:
-            return found
-        return None
+        return found if isinstance(found, Token) and found != refused else None
 
     async def read_value(self, namespace: str, name: str, key: str) -> str | TokenTrouble:
         """Read one value of a Secret for a launch's environment."""
@@ -101,11 +126,11 @@ class TokenBook:
             data = await self._secrets.get_secret(namespace, name)
             return data[key].decode()
         except KeyError:
-            text = f"Secret {name} has no key {key}."
+            text = f"Secret {name} has no key {key}, which `spec.launch.env` names."
         except UnicodeDecodeError:
-            text = f"Key {key} of Secret {name} is not UTF-8 text."
+            text = f"Key {key} of Secret {name}, which `spec.launch.env` names, is not UTF-8 text."
         except (NotFound, Forbidden):
-            text = f"Secret {name} does not exist, or the operator may not read it."
+            text = _describe_absence(name)
         except OutsideError as error:
             return TokenTrouble(Situation.LAUNCH_INVALID, f"Secret {name} could not be read: {error}", passing=True)
         return TokenTrouble(Situation.LAUNCH_INVALID, text)
@@ -120,26 +145,47 @@ class TokenBook:
             return TokenTrouble(Situation.TOKEN_NOT_ALLOWED, text)
         token = own.read()
         if token is None:
-            return TokenTrouble(Situation.TOKEN_INVALID, "The operator's own token cannot be read.")
+            text = "The operator's own token cannot be read; its log says why. Whoever runs the operator can mend it."
+            return TokenTrouble(Situation.TOKEN_INVALID, text)
         return token
 
-    async def _read(self, key: tuple[str, str, str]) -> Token | TokenTrouble:
-        namespace, name, entry = key
+    async def _read(self, key: _Key) -> Token | TokenTrouble:
+        """Read one key, by a call that began when this was asked or later: many who ask at once share one."""
+        asked = self._clock.monotonic()
+        entry = self._entries.setdefault(key, _Entry())
+        async with entry.reading:
+            if entry.answer is None or entry.begun < asked:
+                entry.begun = self._clock.monotonic()
+                entry.answer = await self._ask(key, entry.good)
+                if isinstance(entry.answer, Token):
+                    entry.good = entry.answer
+            return entry.answer
+
+    async def _ask(self, key: _Key, good: Token | None) -> Token | TokenTrouble:
+        namespace, name, inner = key
         try:
             data = await self._secrets.get_secret(namespace, name)
         except (NotFound, Forbidden):
-            text = f"Secret {name} does not exist, or the operator may not read it."
-            return TokenTrouble(Situation.SECRET_NOT_FOUND, text)
+            return TokenTrouble(Situation.SECRET_NOT_FOUND, _describe_absence(name))
         except OutsideError as error:
+            if good is not None:
+                # Nothing says that it has changed.
+                return good
             return TokenTrouble(Situation.PENDING, f"Secret {name} could not be read: {error}", passing=True)
-        if not data.get(entry):
-            return TokenTrouble(Situation.SECRET_KEY_MISSING, f"Secret {name} has no value under the key {entry}.")
+        if not data.get(inner):
+            text = f"Secret {name} has no value under the key {inner}. Put a Sprites token there."
+            return TokenTrouble(Situation.SECRET_KEY_MISSING, text)
         try:
-            token = Token.read(data[entry].decode("utf-8", "replace"))
+            return Token.read(data[inner].decode("utf-8", "replace"))
         except TokenUnreadable as error:
-            return TokenTrouble(Situation.TOKEN_INVALID, f"Key {entry} of Secret {name}: {error}")
-        self._known[key] = _Known(token, self._clock.monotonic())
-        return token
+            return TokenTrouble(Situation.TOKEN_INVALID, f"Key {inner} of Secret {name}: {error}")
+
+
+def _describe_absence(name: str) -> str:
+    return (
+        f"Secret {name} does not exist, or the operator may not read it. Create it in this namespace, and list it in "
+        f"the chart's `secretAccess`."
+    )
 
 
 def _matches(text: str, patterns: tuple[str, ...]) -> bool:

@@ -277,6 +277,15 @@ def note_refused(progress: KillProgress, message: str, *, now: timedelta) -> tup
     return note_attempt_failed(counted, Reason.KILL_FAILED, message, now=now)
 
 
+def note_barred(progress: KillProgress, failed: LookFailed) -> tuple[KillProgress, Unproven]:
+    """
+    Remember a kill request that was turned away at the door (401, 403, 429): nothing was tried, so no round is used.
+
+    To repeat it within a second, as after a failure of the kill itself, would be turned away again.
+    """
+    return replace(progress, attempts=progress.attempts + 1, message=failed.message), _describe_failure(failed)
+
+
 def note_attempt_failed(
     progress: KillProgress, reason: Reason, message: str, *, now: timedelta
 ) -> tuple[KillProgress, KillStep]:
@@ -286,7 +295,7 @@ def note_attempt_failed(
         wait = ATTEMPT_WAIT * max(1, failed.round_attempts)
         return replace(failed, not_before=now + wait), ComeAgain(wait)
     ended = end_round(failed, now)
-    text = f"{message} The kill is repeated; `deletionPolicy: Orphan` lets a deleted object go without it."
+    text = f"{message} The kill is repeated."
     return ended, Unproven(Situation.TERMINATING, reason, text, round_wait(ended.rounds))
 
 

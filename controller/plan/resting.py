@@ -11,7 +11,7 @@ from typing import Final, assert_never
 
 from controller.api.conditions import ConditionStatus, Reason
 from controller.api.session import SpriteState
-from controller.api.situations import Situation
+from controller.api.situations import BLIND, Situation, judge_readiness
 from controller.api.terminal import (
     Relaunch,
     SessionEnd,
@@ -39,19 +39,80 @@ SPRITE_AWAY_AGAIN: Final = timedelta(seconds=30)
 def rest_on_failure(facts: Facts, memory: Memory, failed: LookFailed) -> Plan:
     """Say that a call failed, and come again when its kind allows."""
     verdict = judge_failure(failed)
-    outcome = Outcome(verdict.situation, failed.message, session=facts.status.session, kill=facts.status.kill)
+    text = tell_way_out(facts, verdict.situation, failed.message)
+    outcome = Outcome(
+        verdict.situation,
+        text,
+        session=facts.status.session,
+        kill=facts.status.kill,
+        terminated=judge_unended(facts, verdict.situation, text),
+    )
     if isinstance(verdict, Stall):
-        return Plan(Rest(outcome, STALL_RETRY), memory)
+        warning = Happening(Reason(verdict.situation.value), text, warning=True)
+        return Plan(Rest(outcome, STALL_RETRY, happenings=(warning,)), memory)
     return Plan(Rest(outcome, verdict.after, retry=verdict.after is None), memory)
 
 
 def rest_token(facts: Facts, memory: Memory, trouble: Situation) -> Plan:
     """Say what is wrong with the token; a Secret may be mended without the object changing."""
-    outcome = Outcome(trouble, facts.token.message, session=facts.status.session, kill=facts.status.kill)
+    text = tell_way_out(facts, trouble, facts.token.message)
+    outcome = Outcome(
+        trouble,
+        text,
+        session=facts.status.session,
+        kill=facts.status.kill,
+        terminated=judge_unended(facts, trouble, text),
+    )
     if facts.token.passing:
         return Plan(Rest(outcome, retry=True), memory)
-    warning = Happening(Reason(trouble.value), facts.token.message, warning=True)
+    warning = Happening(Reason(trouble.value), text, warning=True)
     return Plan(Rest(outcome, STALL_RETRY, happenings=(warning,)), memory)
+
+
+def tell_way_out(facts: Facts, situation: Situation, message: str) -> str:
+    """Add to what happened who can do what about it."""
+    sentences = [message]
+    if situation is Situation.TOKEN_REJECTED:
+        sentences.append(
+            f"The Sprites API does not accept {_name_token(facts)}. Put a valid token there; it is read again within "
+            f"a minute."
+        )
+    elif situation is Situation.TOKEN_FORBIDDEN:
+        sentences.append(
+            f"The Sprites API accepts {_name_token(facts)} and does not let it use sprite {facts.spec.sprite_name}. "
+            f"Put one there that may; it is read again within a minute."
+        )
+    elif is_blind(situation) or situation is Situation.SPRITE_NOT_FOUND:
+        sentences.append("It is tried again.")
+    if _must_end(facts):
+        sentences.append("`deletionPolicy: Orphan` lets a deleted object go without proof.")
+    return " ".join(sentences)
+
+
+def judge_unended(facts: Facts, situation: Situation, message: str, *, reason: Reason | None = None) -> Verdict | None:
+    """Say of `Terminated` why the end is not proven yet; None where nobody asked for it."""
+    if not _must_end(facts):
+        return None
+    status = ConditionStatus.UNKNOWN if is_blind(situation) else ConditionStatus.FALSE
+    return Verdict(status, reason or Reason(situation.value), message)
+
+
+def is_blind(situation: Situation) -> bool:
+    """Tell whether the Sprites API cannot be asked, which is not an answer."""
+    return judge_readiness(situation) is BLIND
+
+
+def _must_end(facts: Facts) -> bool:
+    return facts.spec.terminated or facts.deleting
+
+
+def _name_token(facts: Facts) -> str:
+    ref = facts.spec.token_secret_ref
+    if facts.token.trouble is not None:
+        return "the token that is left for ending the session"
+    if ref is None:
+        return "the operator's own token"
+    return f"the token under the key {ref.key} of Secret {ref.name}"
 
 
 def need_sprite(facts: Facts, memory: Memory) -> SpriteSeen | Plan:
@@ -62,11 +123,13 @@ def need_sprite(facts: Facts, memory: Memory) -> SpriteSeen | Plan:
         case LookFailed() as failed:
             return rest_on_failure(facts, memory, failed)
         case SpriteAway(successor=None):
+            text = f"The Sprites API has no sprite {facts.spec.sprite_name}; this goes on by itself once it is created."
             outcome = Outcome(
                 Situation.SPRITE_NOT_FOUND,
-                f"The Sprites API has no sprite {facts.spec.sprite_name}; this goes on by itself once it is created.",
+                text,
                 session=facts.status.session,
                 kill=facts.status.kill,
+                terminated=judge_unended(facts, Situation.SPRITE_NOT_FOUND, text),
             )
             return Plan(Rest(outcome, SPRITE_AWAY_AGAIN), memory)
         case SpriteAway(successor=successor, started=started, read_time=read_time):

@@ -41,7 +41,15 @@ from controller.plan.looks import (
     SpriteSeen,
     is_answer_to,
 )
-from controller.plan.resting import need_sprite, rest_ended, rest_live, rest_on_failure, rest_terminated, rest_token
+from controller.plan.resting import (
+    judge_unended,
+    need_sprite,
+    rest_ended,
+    rest_live,
+    rest_on_failure,
+    rest_terminated,
+    rest_token,
+)
 from controller.plan.steps import (
     Happening,
     LookAtSessions,
@@ -70,6 +78,19 @@ LAUNCH_WAIT_LIMIT: Final = timedelta(minutes=5)
 
 
 SEARCH_AGAIN: Final = timedelta(seconds=15)
+
+
+_NOT_OF_THE_LAUNCH: Final = frozenset(
+    {
+        Failure.UNAUTHORIZED,
+        Failure.FORBIDDEN,
+        Failure.NOT_FOUND,
+        Failure.THROTTLED,
+        Failure.UNREACHABLE,
+        Failure.TIMED_OUT,
+        Failure.UNFINISHED,
+    }
+)
 
 
 def plan_first(facts: Facts, memory: Memory) -> Plan:
@@ -188,8 +209,12 @@ def _start_or_withdraw(facts: Facts, memory: Memory, intent: LaunchIntent) -> Pl
 
 
 def rest_launch_failed(facts: Facts, memory: Memory, failed: LookFailed) -> Plan:
-    """Say that a launch certainly did not start, and try the same intent again after a growing wait."""
-    if failed.failure in (Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.NOT_FOUND, Failure.THROTTLED):
+    """
+    Say that a launch certainly did not start, and try the same intent again after a growing wait.
+
+    What is no answer to this launch (the token's, the sprite's or the whole API's trouble) is no refusal of it.
+    """
+    if failed.failure in _NOT_OF_THE_LAUNCH:
         return rest_on_failure(facts, memory, failed)
     memory = note_launch_failed(memory, now=facts.now)
     text = f"{failed.message} The launch is tried again."
@@ -197,6 +222,12 @@ def rest_launch_failed(facts: Facts, memory: Memory, failed: LookFailed) -> Plan
     warning = Happening(Reason.LAUNCH_REFUSED, failed.message, warning=True)
     wait = (memory.launch_not_before or facts.now) - facts.now
     return Plan(Rest(outcome, wait, happenings=(warning,)), memory)
+
+
+def rest_launch_unread(facts: Facts, memory: Memory, message: str) -> Plan:
+    """Say that what the launch needs could not be read this time, which is nobody's fault."""
+    outcome = Outcome(Situation.STARTING, message, session=facts.status.session, kill=facts.status.kill)
+    return Plan(Rest(outcome, retry=True), memory)
 
 
 def rest_launch_invalid(facts: Facts, memory: Memory, message: str) -> Plan:
@@ -282,7 +313,14 @@ def _search_in_vain(facts: Facts, memory: Memory, intent: LaunchIntent) -> Searc
     """No trace: look again until 120 s after the intent, and then once more after 300 ms."""
     if facts.now_time - intent.requested_time < SEARCH_PATIENCE:
         text = "The answer to the launch was lost; its session is being searched for."
-        outcome = Outcome(Situation.STARTING, text, session=facts.status.session, kill=facts.status.kill)
+        ending = judge_unended(facts, Situation.TERMINATING, text, reason=Reason.REQUESTED)
+        outcome = Outcome(
+            Situation.STARTING if ending is None else Situation.TERMINATING,
+            text,
+            session=facts.status.session,
+            kill=facts.status.kill,
+            terminated=ending,
+        )
         return Search(Plan(Rest(outcome, SEARCH_AGAIN), replace(memory, search_asked=None, absent_at=None)))
     assert isinstance(facts.sessions, Listed)
     if memory.absent_at is None:

@@ -36,7 +36,7 @@ from controller.plan.kill import (
 from controller.plan.looks import (
     SpriteAway,
 )
-from controller.plan.resting import end_session, need_sprite, rest_terminated
+from controller.plan.resting import end_session, judge_unended, need_sprite, rest_terminated, tell_way_out
 from controller.plan.starting import describe_launched, plan_adopt, rest_launched, search_launch
 from controller.plan.steps import (
     Happening,
@@ -129,15 +129,15 @@ def _rest_unended(
     after: timedelta | None,
     kill: KillStatus | None = None,
 ) -> Plan:
-    blind = situation in (Situation.SPRITES_UNAVAILABLE, Situation.THROTTLED, Situation.API_INCIDENT)
+    text = tell_way_out(facts, situation, message)
     outcome = Outcome(
         situation,
-        message,
+        text,
         session=facts.status.session,
         kill=kill or facts.status.kill,
-        terminated=Verdict(ConditionStatus.UNKNOWN if blind else ConditionStatus.FALSE, reason, message),
+        terminated=judge_unended(facts, situation, text, reason=reason),
     )
-    warning = Happening(reason, message, warning=True)
+    warning = Happening(reason, text, warning=True)
     return Plan(Rest(outcome, after, retry=after is None, happenings=(warning,)), memory)
 
 

@@ -28,7 +28,7 @@ from controller.plan.kill import (
     Presence,
 )
 from controller.plan.looks import Listed, LookFailed, is_answer_to
-from controller.plan.resting import is_paused, judge_situation_after, need_sprite, rest_ended, rest_live
+from controller.plan.resting import is_paused, judge_situation_after, need_sprite, rest_ended, rest_live, rest_token
 from controller.plan.starting import plan_first, plan_launch
 from controller.plan.steps import LookAtSessions, Outcome, Plan, Rest, Verdict
 from controller.plan.teardown import plan_deletion, plan_terminated
@@ -74,6 +74,8 @@ def _plan_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan:
     plan = _judge_live(facts, memory, session)
     if plan is not None:
         return plan
+    if facts.token.trouble is not None and not facts.token.passing:
+        return rest_token(facts, memory, facts.token.trouble)
     rested = rest_live(facts, replace(memory, absent_at=None), session)
     if _is_unanswered(facts) and isinstance(rested.step, Rest):
         outcome = replace(rested.step.outcome, live=None, doubt_settled=False)

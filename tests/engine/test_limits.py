@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from controller.engine.limits import Limiter, Priority
+from controller.engine.limits import Limiter, Paused, Priority
 from tests.engine.clocks import LoopClock
 
 
@@ -53,11 +53,41 @@ async def test_kills_go_before_what_waits_already() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_pause_that_was_asked_for_stops_everybody_and_then_ends() -> None:
+async def test_a_pause_that_was_asked_for_turns_everybody_away_with_what_is_left_of_it_and_then_ends() -> None:
     limiter = Limiter(LoopClock(), per_second=10)
     limiter.pause(timedelta(seconds=7))
 
-    assert await spend(limiter, 1, Priority.KILL) == pytest.approx(7.0, abs=0.2)
+    await asyncio.sleep(3)
+    with pytest.raises(Paused) as turned_away:
+        await limiter.enter(Priority.KILL)
+    assert turned_away.value.left == timedelta(seconds=4)
+
+    await asyncio.sleep(4)
+    assert await spend(limiter, 1, Priority.KILL) == 0
+
+
+@pytest.mark.looptime
+async def test_whoever_waits_when_a_pause_begins_is_not_kept_until_its_end() -> None:
+    limiter = Limiter(LoopClock(), per_second=1)
+    await spend(limiter, 1, Priority.KILL)
+    waiting = [asyncio.ensure_future(limiter.enter(Priority.KILL)) for _ in range(3)]
+    await asyncio.sleep(0)
+
+    limiter.pause(timedelta(minutes=5))
+
+    async with asyncio.timeout(1):
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [Paused] * 3
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("delay", [timedelta(0), timedelta(seconds=-3)])
+async def test_a_pause_of_nothing_stops_nobody(delay: timedelta) -> None:
+    limiter = Limiter(LoopClock(), per_second=10)
+
+    limiter.pause(delay)
+
+    assert await spend(limiter, 1) == 0
 
 
 @pytest.mark.looptime

@@ -185,7 +185,7 @@ def test_attempts_wait_500_and_1000_ms_and_the_third_ends_the_round_with_its_tex
     assert isinstance(step, Unproven)
     assert step.reason is Reason.KILL_FAILED
     assert "Status 500." in step.message
-    assert "deletionPolicy: Orphan" in step.message
+    assert step.message == "Status 500. The kill is repeated."
     assert (third.attempts, third.round_attempts, third.rounds) == (3, 0, 1)
 
 

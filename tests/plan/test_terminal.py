@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from controller.errors import Failure
 from controller.plan.facts import Facts, Memory, Probed, TokenFinding
 from controller.plan.kill import ComeAgain, KillProgress, NotSent
 from controller.plan.launch import Traces
-from controller.plan.looks import NOT_LOOKED, Listed, LookFailed
+from controller.plan.looks import NOT_LOOKED, Listed, LookFailed, SpriteAway
 from controller.plan.starting import LAUNCH_WAIT, note_launch_failed, rest_launch_failed
 from controller.plan.steps import (
     Leave,
@@ -195,6 +196,9 @@ def test_a_refused_launch_waits_longer_each_time_and_stalls_after_five() -> None
         (Failure.FORBIDDEN, Situation.TOKEN_FORBIDDEN),
         (Failure.THROTTLED, Situation.THROTTLED),
         (Failure.NOT_FOUND, Situation.SPRITE_NOT_FOUND),
+        (Failure.UNREACHABLE, Situation.SPRITES_UNAVAILABLE),
+        (Failure.TIMED_OUT, Situation.SPRITES_UNAVAILABLE),
+        (Failure.UNFINISHED, Situation.SPRITES_UNAVAILABLE),
         (Failure.SERVER, Situation.STARTING),
         (Failure.REJECTED, Situation.STARTING),
     ],
@@ -526,6 +530,94 @@ def test_a_token_that_is_not_allowed_any_more_still_ends_what_was_recorded() -> 
     assert isinstance(
         decide_step(build_facts(session=ADOPTED, spec=spec, token=token, sessions=build_list(SESSION))), SendKill
     )
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+LOST_API = LookFailed(Failure.SERVER, "Listing the sprites failed: HTTP 503.", NOW)
+ENDING = [{"deleting": True}, {"spec": build_spec(terminated=True)}]
+
+
+@pytest.mark.parametrize("ending", ENDING)
+@pytest.mark.parametrize(
+    ("fields", "situation", "status"),
+    [
+        ({"sprite": LOST_API}, Situation.SPRITES_UNAVAILABLE, ConditionStatus.UNKNOWN),
+        ({"sprite": replace(LOST_API, failure=Failure.THROTTLED)}, Situation.THROTTLED, ConditionStatus.UNKNOWN),
+        ({"sprite": replace(LOST_API, failure=Failure.FORBIDDEN)}, Situation.TOKEN_FORBIDDEN, ConditionStatus.FALSE),
+        ({"sprite": replace(LOST_API, failure=Failure.UNAUTHORIZED)}, Situation.TOKEN_REJECTED, ConditionStatus.FALSE),
+        ({"token": NO_TOKEN}, Situation.SECRET_NOT_FOUND, ConditionStatus.FALSE),
+    ],
+)
+@pytest.mark.parametrize("session", [ADOPTED, INTENDED])
+def test_an_end_that_cannot_be_proven_says_why_and_names_the_way_out(
+    session: SessionStatus,
+    fields: dict[str, Any],
+    situation: Situation,
+    status: ConditionStatus,
+    ending: dict[str, Any],
+) -> None:
+    outcome = decide_outcome(build_facts(session=session, **fields, **ending))
+
+    assert outcome.situation is situation
+    assert outcome.terminated is not None
+    assert (outcome.terminated.status, outcome.terminated.reason) == (status, Reason(situation.value))
+    assert "`deletionPolicy: Orphan`" in outcome.terminated.message
+    assert outcome.session == session
+
+
+@pytest.mark.parametrize("away", [build_away(confirmed=False), LookFailed(Failure.SERVER, "HTTP 503.", NOW)])
+def test_a_session_that_is_to_be_adopted_and_ended_is_not_said_to_be_unasked(away: SpriteAway | LookFailed) -> None:
+    spec = build_spec(sessionId="41", launch=None, terminated=True)
+
+    outcome = decide_outcome(build_facts(spec=spec, sprite=away))
+
+    assert outcome.terminated is not None
+    assert outcome.terminated.reason is Reason(outcome.situation.value)
+
+
+@pytest.mark.parametrize("failure", [Failure.SERVER, Failure.THROTTLED, Failure.MALFORMED])
+def test_an_answer_that_says_at_once_is_repeated_by_the_back_off_all_the_same(failure: Failure) -> None:
+    look = LookFailed(failure, "It failed.", NOW, retry_after=timedelta(0))
+
+    step = decide_step(build_facts(sprite=look))
+
+    assert isinstance(step, Rest)
+    assert (step.after, step.retry) == (None, True)
+
+
+def test_an_answer_that_says_how_long_is_obeyed() -> None:
+    look = LookFailed(Failure.THROTTLED, "It failed.", NOW, retry_after=timedelta(seconds=7))
+
+    step = decide_step(build_facts(sprite=look))
+
+    assert isinstance(step, Rest)
+    assert (step.after, step.retry) == (timedelta(seconds=7), False)
+
+
+@pytest.mark.parametrize("failure", [Failure.UNAUTHORIZED, Failure.FORBIDDEN])
+def test_a_refused_token_is_named_with_its_place_and_what_to_do(failure: Failure) -> None:
+    spec = build_spec(tokenSecretRef={"name": "sprites", "key": "other"})
+
+    message = decide_outcome(build_facts(spec=spec, sprite=LookFailed(failure, "It failed.", NOW))).message
+
+    assert message.startswith("It failed. The Sprites API ")
+    assert "the token under the key other of Secret sprites" in message
+    assert "within a minute" in message
+
+
+def test_a_terminal_that_lives_says_that_its_token_is_gone() -> None:
+    outcome = decide_outcome(build_facts(session=ADOPTED, token=NO_TOKEN))
+
+    assert outcome.situation is Situation.SECRET_NOT_FOUND
+    assert outcome.session == ADOPTED
+    assert outcome.live is None
+
+
+def test_a_terminal_that_lives_is_left_alone_when_its_secret_cannot_be_read_this_time() -> None:
+    passing = TokenFinding(Situation.PENDING, "Secret sprites could not be read.", passing=True)
+
+    assert decide_outcome(build_facts(session=ADOPTED, token=passing)).situation is Situation.DETACHED
 
 
 # --- suspension -------------------------------------------------------------------------------------------------------
