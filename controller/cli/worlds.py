@@ -39,16 +39,15 @@ async def build_world(*, plain: bool) -> World:
 
 def find_examples() -> Path:
     """
-    Find the folder with the three objects: in the installed package, else beside it in the repository.
+    Find the folder with the three objects, in the repository that this code belongs to.
 
     Raises:
-        ExamplesMissing: It is in neither place.
+        ExamplesMissing: The code was installed without its repository.
     """
-    package = Path(__file__).parent.parent
-    for folder in (package / "examples", package.parent / "examples"):
-        if (folder / "adopted.yaml").is_file():
-            return folder
-    raise ExamplesMissing(f"The folder examples is missing beside {package}; clone the repository anew.")
+    folder = Path(__file__).parents[2] / "examples"
+    if not (folder / "adopted.yaml").is_file():
+        raise ExamplesMissing(f"There is no folder {folder}: demo and lab run from a clone of the repository.")
+    return folder
 
 
 def render_apply(examples: Path, session: str, *, here: Path) -> str:

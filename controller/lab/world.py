@@ -133,8 +133,9 @@ class World:
         return {
             **_without_own(self._settings.environment),
             "KUBECONFIG": str(self.kubeconfig),
-            # Else kubectl writes a cache into the user's home, and reads aliases and defaults from there.
-            "KUBECACHEDIR": str(self._plane.directory / "kubectl-cache"),
+            # Else kubectl writes a cache into the user's home, and reads aliases and defaults from there. The control
+            # plane's own cache will not do either: it is older than our kind.
+            "KUBECACHEDIR": str(self._plane.directory / "commands-cache"),
             "KUBERC": "off",
             "PATH": os.pathsep.join([str(self._kubectl.parent), self._settings.environment.get("PATH", os.defpath)]),
         }
@@ -188,21 +189,7 @@ class World:
         Raises:
             WorldFailed: It did not end in time; it has been killed then.
         """
-        janitor = self._require_janitor()
-        child = await start_child(
-            ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, environment=self.environment
-        )
-        # A death signal would reach the shell alone, and not what it waits for.
-        janitor.end(child.pid)
-        try:
-            async with asyncio.timeout(within.total_seconds()):
-                output, _ = await child.communicate()
-        except TimeoutError:
-            raise WorldFailed(f"`{line}` did not end within {within.total_seconds():g} s.") from None
-        finally:
-            await stop_child(child, patience=timedelta(0))
-            janitor.forget(child.pid)
-        return Completed(output.decode(errors="replace"), "", child.returncode or 0)
+        return await run_line(line, self._require_janitor(), environment=self.environment, within=within)
 
     async def read_terminals(self) -> Sequence[Mapping[str, Any]]:
         """Read the AgentTerminals of the namespace, in the order of their names."""
@@ -350,6 +337,29 @@ class World:
             if answer.status >= 400:
                 raise WorldFailed(f"The emulator answered {answer.status} to {method} /_lab/{path}.")
             return await answer.json()
+
+
+async def run_line(line: str, janitor: Janitor, *, environment: Mapping[str, str], within: timedelta) -> Completed:
+    """
+    Run a line with a shell; all that it started ends when it takes too long, and when we are cancelled or killed.
+
+    Raises:
+        WorldFailed: It did not end in time.
+    """
+    child = await start_child(
+        ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, environment=environment
+    )
+    # A death signal would reach the shell alone, and not what it waits for.
+    janitor.end(child.pid)
+    try:
+        async with asyncio.timeout(within.total_seconds()):
+            output, _ = await child.communicate()
+    except TimeoutError:
+        raise WorldFailed(f"`{line}` did not end within {within.total_seconds():g} s.") from None
+    finally:
+        await stop_child(child, patience=timedelta(0))
+        janitor.forget(child.pid)
+    return Completed(output.decode(errors="replace"), "", child.returncode or 0)
 
 
 def _without_own(environment: Mapping[str, str]) -> dict[str, str]:
