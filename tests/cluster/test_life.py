@@ -94,7 +94,7 @@ def test_the_second_object_adopts_once_the_owner_has_let_go(world: World) -> Non
 
 def test_a_launched_session_is_the_command_itself_with_its_environment_and_size(world: World) -> None:
     world.put_secret("password", value="s3cr3t-$(id)-'\"")
-    show = 'printf "%s|%s|%s|" "$GREETING" "$PASSWORD" "$TERM"; stty size; pwd; exec sleep 600'
+    show = "stty size > /home/sprite/size; pwd >> /home/sprite/size; exec sleep 600"
     world.create(
         "one",
         launch={
@@ -120,6 +120,8 @@ def test_a_launched_session_is_the_command_itself_with_its_environment_and_size(
     assert environ["PASSWORD"] == "s3cr3t-$(id)-'\""
     assert environ["TERM"] == "xterm-256color"
     assert "/usr/bin" in environ["PATH"].split(":")
+    home = Path(world.lab.sprite("box")["home"])
+    assert (home / "size").read_text().split() == ["41", "133", "/tmp"]
 
 
 def host_environment(lab: Lab, session_id: str) -> dict[str, str]:
