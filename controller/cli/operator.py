@@ -14,6 +14,7 @@ import uvloop
 from controller.clock import SystemClock
 from controller.engine.liveness import LivenessFacts, PumpState, TenureState, judge_liveness, judge_readiness
 from controller.engine.operator import Operator, Outside
+from controller.engine.schema import observe_lacking
 from controller.engine.tokens import OwnToken
 from controller.handlers.pump import Pump, PumpSettings
 from controller.handlers.web import Web, WebSettings
@@ -123,6 +124,7 @@ async def run_operator(settings: OperatorSettings, kube_settings: KubeSettings) 
             luck=random.Random(),  # noqa: S311  # Jitter needs no secrecy.
             draw_nonce=_draw_nonce,
             namespaces=settings.namespaces or (),
+            lacking=await observe_lacking(kube, clock),
         )
         pump = Pump(
             PumpSettings(namespaces=settings.namespaces or ()),

@@ -71,6 +71,7 @@ class Operator:
         luck: For jitter.
         draw_nonce: Gives a new launch nonce: lower-case letters and digits, never twice the same.
         namespaces: The ones that are watched; empty is all.
+        lacking: The fields of the status that the installed CRD does not have.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Operator:
         luck: Random,
         draw_nonce: Callable[[], str],
         namespaces: tuple[str, ...] = (),
+        lacking: frozenset[str] = frozenset(),
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -107,7 +109,7 @@ class Operator:
                 observer=self._observer,
                 tokens=tokens,
                 owners=self._owners,
-                writer=Writer(outside.kube, self.registry, tenure, on_known=self._note_written),
+                writer=Writer(outside.kube, self.registry, tenure, on_known=self._note_written, lacking=lacking),
                 launcher=Launcher(outside.sprites, self._observer, tokens, clock, tenure),
                 client=outside.sprites,
                 events=outside.events,

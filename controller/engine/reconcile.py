@@ -561,6 +561,7 @@ class _Visit:
             requested_at=self._requested_at,
             now=self._tools.clock.now(),
         )
+        status = self._tools.writer.fit(status)
         if not is_worth_writing(self._status, status, stored=self._status.observed_generation >= 0):
             return False
         self._snapshot = await self._tools.writer.write_status(self._snapshot, status)

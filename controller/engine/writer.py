@@ -9,8 +9,9 @@ same name, and never undoes what somebody else wrote meanwhile. When the object 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Never, Protocol
 
+from controller.api.lacking import leave_out
 from controller.api.names import FINALIZER
-from controller.api.terminal import TerminalStatus, render_status
+from controller.api.terminal import TerminalStatus, read_status, render_status
 from controller.engine.registry import Change, Registry, Snapshot
 from controller.errors import AgentTerminalError
 from controller.kube.errors import Conflict, Invalid, NotFound
@@ -51,15 +52,27 @@ class Writer:
         registry: Takes in each answer, so that our own writes never come back as news.
         tenure: Permits the writes.
         on_known: Told each state that the registry took in here.
+        lacking: The fields of the status that the installed CRD does not have.
     """
 
     def __init__(
-        self, objects: Objects, registry: Registry, tenure: Tenure, *, on_known: Callable[[Snapshot], None]
+        self,
+        objects: Objects,
+        registry: Registry,
+        tenure: Tenure,
+        *,
+        on_known: Callable[[Snapshot], None],
+        lacking: frozenset[str] = frozenset(),
     ) -> None:
         self._objects = objects
         self._registry = registry
         self._tenure = tenure
         self._on_known = on_known
+        self._lacking = lacking
+
+    def fit(self, status: TerminalStatus) -> TerminalStatus:
+        """Leave out what the installed CRD cannot hold: it would be written, dropped and written again for ever."""
+        return read_status(self._render(status)) if self._lacking else status
 
     async def place_finalizer(self, snapshot: Snapshot) -> Snapshot:
         """Put our finalizer on, and give the object as it is then."""
@@ -77,7 +90,7 @@ class Writer:
 
     async def write_status(self, snapshot: Snapshot, status: TerminalStatus) -> Snapshot:
         """Write what differs of the status, and give the object as it is then."""
-        old, new = snapshot.status(), render_status(status)
+        old, new = snapshot.status(), self._render(status)
         for part in GATEWAYS_PARTS:
             old.pop(part, None)
             new.pop(part, None)
@@ -90,6 +103,10 @@ class Writer:
         except (Conflict, Invalid, NotFound) as error:
             await self._read_again(snapshot, error)
         return self._take(answer)
+
+    def _render(self, status: TerminalStatus) -> dict[str, Any]:
+        rendered = render_status(status)
+        return leave_out(rendered, self._lacking) if self._lacking else rendered
 
     async def _patch(self, snapshot: Snapshot, operations: list[dict[str, Any]]) -> Snapshot:
         try:
