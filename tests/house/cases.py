@@ -121,29 +121,29 @@ H10 HOLDS The hour outranks a fresh refresh.
 H11 HOLDS The expiry counts from the last refresh.
 H12 HOLDS A working agent without a viewer is refreshed for like a viewer.
 H13 HOLDS Shorter settings move the same limits.
-A1 HOLDS Activity younger than the window means running; exactly as old, or none at all, means idle.
-A2 HOLDS The latest activity is the later one of output and input, and absent only if both are.
-A3 HOLDS A fresh launch counts as activity.
-A4 HOLDS What was typed just before leaving keeps the hold.
-A5 HOLDS A command run in the same sandbox by another way counts as output.
+A1 PINNED Activity younger than the window means running; exactly as old, or none at all, means idle.
+A2 PINNED The latest activity is the later one of output and input, and absent only if both are.
+A3 PINNED A fresh launch counts as activity.
+A4 PINNED What was typed just before leaving keeps the hold.
+A5 PINNED A command run in the same sandbox by another way counts as output.
 A6 HOLDS Ticks come at once, at every interval, and at each detach and attach; one controller per session.
-A7 HOLDS For a session that started fresh, stale silence at the last detach is believed and the hold goes.
-A8 HOLDS For a resumed session that has said nothing, silence is not believed and the hold stays.
-A9 HOLDS Without a viewer a beat cannot see activity: it refreshes a hold and deletes none.
-A10 HOLDS Not seeing never creates a hold.
-A11 HOLDS A hold kept without seeing ends with the process or the reap.
-A12 HOLDS A viewer whose socket is deliberately down counts as nobody, and is seen; a key or a return creates again.
-A13 HOLDS Saying that nothing can be seen pins a hold; letting go needs sight.
-A14 HOLDS A resumed agent without a byte gives the reconnect rule no time, so its socket is kept up.
-N1 HOLDS A name is the prefix, the cleaned key and eight hex digits of its hash.
-N2 HOLDS Keys that clean alike stay apart, because the hash sees the original spelling.
-N3 HOLDS Each run of other characters becomes one dash.
-N4 HOLDS A namespace and a name with an underscore or a dash stay apart.
-N5 HOLDS Two incarnations of one terminal have two names.
-N6 HOLDS A key of which nothing is left is named by its hash alone.
-N7 HOLDS Dashes at the ends are dropped and those inside are merged.
-N8 HOLDS A long key is cut so that no name exceeds 63 characters.
-N9 HOLDS A key always gives the same name, and a name with unsafe characters is refused before anything runs.
+A7 PINNED For a session that started fresh, stale silence at the last detach is believed and the hold goes.
+A8 PINNED For a resumed session that has said nothing, silence is not believed and the hold stays.
+A9 PINNED Without a viewer a beat cannot see activity: it refreshes a hold and deletes none.
+A10 PINNED Not seeing never creates a hold.
+A11 PINNED A hold kept without seeing ends with the process or the reap.
+A12 PINNED A viewer whose socket is deliberately down counts as nobody, and is seen; a key or a return creates again.
+A13 PINNED Saying that nothing can be seen pins a hold; letting go needs sight.
+A14 PINNED A resumed agent without a byte gives the reconnect rule no time, so its socket is kept up.
+N1 PINNED A name is the prefix, the cleaned key and eight hex digits of its hash.
+N2 PINNED Keys that clean alike stay apart, because the hash sees the original spelling.
+N3 PINNED Each run of other characters becomes one dash.
+N4 PINNED A namespace and a name with an underscore or a dash stay apart.
+N5 PINNED Two incarnations of one terminal have two names.
+N6 PINNED A key of which nothing is left is named by its hash alone.
+N7 PINNED Dashes at the ends are dropped and those inside are merged.
+N8 PINNED A long key is cut so that no name exceeds 63 characters.
+N9 PINNED A key always gives the same name, and a name with unsafe characters is refused before anything runs.
 C1 HOLDS The first beat of a viewer creates with expiry 300, and the next call comes after an interval.
 C2 HOLDS An observed idle detach removes once.
 C3 HOLDS At the hour the old one is replaced, since a bare upsert would not begin a new hour.
@@ -152,12 +152,12 @@ C5 HOLDS After a doubtful upsert the end removes all the same.
 C6 HOLDS Whoever never tried to hold removes nothing, and an end comes once.
 C7 HOLDS The end of a held session removes once and stops the beats.
 C8 HOLDS Calls go out in the order in which they were decided.
-C9 HOLDS No failure of a call or of a report reaches the caller.
+C9 PINNED No failure of a call or of a report reaches the caller.
 C10 HOLDS The cadence is the refresh, and the idle window is twice that unless set.
 C11 HOLDS With a short refresh an agent that was seen idle is let go after two intervals.
-C12 HOLDS A late removal of an old incarnation cannot hit the new one's hold.
-C13 HOLDS A failed call is told with exit code and status; 127 means that the sprite has no curl.
-C14 HOLDS Whatever happens to the operator, every hold frees itself, because none is made without an expiry.
+C12 PINNED A late removal of an old incarnation cannot hit the new one's hold.
+C13 PINNED A failed call is told with exit code and status; 127 means that the sprite has no curl.
+C14 PINNED Whatever happens to the operator, every hold frees itself, because none is made without an expiry.
 G1 PINNED Nothing set: 300 s and 60,000 ms.
 G2 PINNED Two good values are taken as they are.
 G3 PINNED A word for the expiry counts as 300, and the refresh is judged by that.
@@ -166,14 +166,14 @@ G5 PINNED A short expiry alone shortens the refresh to its fifth.
 G6 PINNED Exactly half the expiry is the longest refresh; anything above counts as the default.
 G7 PINNED Zero, a sign, a space, a unit or nothing at all is no number; `5m` is not five.
 G8 PINNED The idle window follows the refresh.
-U1 HOLDS An upsert is one curl over the sprite's socket, limited to 8 s, with just the expiry; a delete has no body.
-U2 HOLDS No upsert can be built without a whole expiry from 1 to 3600.
-U3 HOLDS Only three digits are a status; 000 means that there was no answer.
-U4 HOLDS Any 2xx with exit code 0 is fine.
-U5 HOLDS 404 is fine for a removal and a failure for an upsert.
-U6 HOLDS Any other exit code, or no readable status, is a failure.
+U1 PINNED An upsert is one curl over the sprite's socket, limited to 8 s, with just the expiry; a delete has no body.
+U2 PINNED No upsert can be built without a whole expiry from 1 to 3600.
+U3 PINNED Only three digits are a status; 000 means that there was no answer.
+U4 PINNED Any 2xx with exit code 0 is fine.
+U5 PINNED 404 is fine for a removal and a failure for an upsert.
+U6 PINNED Any other exit code, or no readable status, is a failure.
 U7 PINNED A call that takes 10 s or says more than 4096 bytes is cut off and has failed.
-U8 HOLDS An unsafe name runs nothing; a call never raises, is not repeated inside, and wakes no sprite.
+U8 PINNED An unsafe name runs nothing; a call never raises, is not repeated inside, and wakes no sprite.
 F1 GATEWAY Every accepted bridge socket gets an id of its own.
 F2 GATEWAY The new id is stored before the old socket is closed.
 F3 GATEWAY Accepting closes every older socket that is open, whatever a close answers.
