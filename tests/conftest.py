@@ -30,7 +30,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Find or make the control plane's binaries before the first test: a build takes longer than a test may."""
     if session.config.option.collectonly:
         return
-    if any("cluster" in getattr(item, "fixturenames", ()) for item in session.items):
+    if any(
+        "cluster" in getattr(item, "fixturenames", ()) or item.get_closest_marker("cluster") for item in session.items
+    ):
         from tests.cluster.plane import prepare_binaries
 
         capture = session.config.pluginmanager.getplugin("capturemanager")

@@ -14,7 +14,7 @@ from controller.settings import environment
 
 def render_welcome(world: World) -> str:
     """Say what is there, and what to type in another terminal."""
-    path_line = render_path_line(world, environment())
+    path_line = render_path_line(world.kubectl, environment())
     return "\n".join(
         [
             f"export KUBECONFIG={shlex.quote(str(world.kubeconfig))}",

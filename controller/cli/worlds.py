@@ -74,9 +74,9 @@ def read_foreseen_session(examples: Path) -> str:
     return str(document["spec"]["sessionId"])
 
 
-def render_path_line(world: World, environ: Mapping[str, str]) -> str | None:
+def render_path_line(kubectl: Path, environ: Mapping[str, str]) -> str | None:
     """Write the line that makes kubectl found, where it is not."""
     folders = environ.get("PATH", "").split(os.pathsep)
     if any(os.access(Path(folder) / "kubectl", os.X_OK) for folder in folders if folder):
         return None
-    return f'export PATH="$PATH":{shlex.quote(str(world.kubectl.parent))}'
+    return f'export PATH="$PATH":{shlex.quote(str(kubectl.parent))}'

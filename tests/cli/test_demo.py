@@ -166,3 +166,14 @@ async def test_a_part_that_ends_by_itself_ends_the_demo_with_1_and_one_sentence(
         assert "Error: The operator was ended by SIGKILL. The end of its log:" in demo.output
         assert "Traceback" not in demo.output
         await demo.sandbox.expect_nothing_left()
+
+
+async def test_without_namespaces_it_comes_out_as_told_as_well(tmp_path: Path) -> None:
+    async with running(tmp_path, "demo", "--plain") as demo:
+        await demo.read_until("Deleting the objects")
+        demo.sandbox.remember(demo.process.pid)
+
+        assert await demo.read_to_end() == 0, demo.output
+        # A session id is a process id of this machine then, and cannot be foreseen by an example.
+        assert re.search(r"""sed 's/sessionId: "2"/sessionId: "\d{2,}"/' examples/adopted.yaml""", demo.output)
+        await demo.sandbox.expect_nothing_left()
