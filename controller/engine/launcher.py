@@ -19,11 +19,12 @@ from controller.engine.tokens import TokenBook, TokenTrouble
 from controller.errors import Failure
 from controller.plan.facts import Probed
 from controller.plan.launch import (
+    read_bar,
     read_traces,
+    render_bar_command,
     render_launch_script,
     render_probe_command,
     render_session_command,
-    render_sweep_command,
     render_upload_command,
 )
 from controller.plan.looks import LookFailed
@@ -126,16 +127,17 @@ class Launcher:
         code, output = answer
         return Probed(read_traces(output) if code == 0 else None, started)
 
-    async def sweep(self, place: Place, intent: LaunchIntent) -> LookFailed | None:
-        """Remove what is left of a launch that is given up."""
-        answer = await self._run(place, render_sweep_command(intent.nonce), stdin=b"", cause=Cause.FIND)
+    async def bar(self, place: Place, intent: LaunchIntent) -> bool | LookFailed:
+        """Keep a launch from ever running; False where it had run before."""
+        answer = await self._run(place, render_bar_command(intent.nonce), stdin=b"", cause=Cause.FIND)
         if isinstance(answer, LookFailed):
             return answer
-        code, _ = answer
-        if code != 0:
-            text = f"Removing the launch script from sprite {place.sprite} failed with exit code {code}."
+        code, output = answer
+        is_barred = read_bar(output)
+        if code != 0 or is_barred is None:
+            text = f"Barring a launch in sprite {place.sprite} failed with exit code {code}."
             return LookFailed(Failure.MALFORMED, text, self._clock.monotonic())
-        return None
+        return is_barred
 
     async def _run(
         self, place: Place, argv: tuple[str, ...], *, stdin: bytes, cause: Cause

@@ -50,11 +50,21 @@ from controller.plan.kill import (
     note_refused,
     note_settled,
 )
-from controller.plan.looks import NOT_LOOKED, LookFailed, SessionsLook, SpriteAway, SpriteLook, SpriteSeen
+from controller.plan.looks import (
+    NOT_LOOKED,
+    Listed,
+    LookFailed,
+    NotLooked,
+    SessionsLook,
+    SpriteAway,
+    SpriteLook,
+    SpriteSeen,
+)
 from controller.plan.resting import rest_on_failure
 from controller.plan.starting import rest_launch_failed, rest_launch_invalid, rest_launch_unread
 from controller.plan.status import build_status, is_true, is_worth_writing
 from controller.plan.steps import (
+    BarLaunch,
     Happening,
     Leave,
     LookAtSessions,
@@ -68,7 +78,6 @@ from controller.plan.steps import (
     Rest,
     SendKill,
     StartSession,
-    SweepLaunch,
 )
 from controller.plan.teardown import rest_unproven
 from controller.plan.terminal import plan_terminal
@@ -335,8 +344,8 @@ class _Visit:
                 return await self._start_session(intent)
             case ProbeLaunch(intent=intent):
                 self._probed = await self._tools.launcher.probe(self._place(), intent)
-            case SweepLaunch(intent=intent):
-                return await self._sweep(intent)
+            case BarLaunch(intent=intent):
+                return await self._bar(intent)
             case SendKill() as send:
                 return await self._send_kill(send)
             case ReleaseObject(happening=happening):
@@ -376,6 +385,15 @@ class _Visit:
         if await self._has_better_token(look):
             look = await self._ask_sessions(self._tools.clock.monotonic(), cause)
         self._sessions = look
+        if isinstance(look, Listed):
+            self._note_awake()
+
+    def _note_awake(self) -> None:
+        """Take in that the sprite has just answered from inside, where a listing shows it."""
+        before = self._sprite
+        self._recall_sprite()
+        if isinstance(self._sprite, NotLooked):
+            self._sprite = before
 
     async def _ask_sessions(self, since: timedelta, cause: Cause) -> SessionsLook:
         place = self._place()
@@ -445,11 +463,15 @@ class _Visit:
             return None
         return await self._take(rest_launch_failed(self._facts(), self.memory, failed))
 
-    async def _sweep(self, intent: LaunchIntent) -> ReconcileResult | None:
-        failed = await self._tools.launcher.sweep(self._place(), intent)
-        if failed is not None:
-            return await self._take(rest_on_failure(self._facts(), self.memory, failed))
-        self.memory = replace(self.memory, swept_nonce=intent.nonce)
+    async def _bar(self, intent: LaunchIntent) -> ReconcileResult | None:
+        """Keep a launch from ever running; where it was faster, the search for it begins anew."""
+        answer = await self._tools.launcher.bar(self._place(), intent)
+        if isinstance(answer, LookFailed):
+            return await self._take(rest_on_failure(self._facts(), self.memory, answer))
+        if answer:
+            self.memory = replace(self.memory, barred_nonce=intent.nonce)
+        else:
+            self.memory = replace(self.memory, search_asked=None, absent_at=None)
         return None
 
     async def _send_kill(self, send: SendKill) -> ReconcileResult | None:

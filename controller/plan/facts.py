@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from controller.api.session import Announced
 from controller.api.situations import Situation
 from controller.api.terminal import (
+    SessionStatus,
     TerminalSpec,
     TerminalStatus,
 )
@@ -57,7 +58,8 @@ class Memory:
         launch_not_before: No launch before this moment, monotonic.
         search_asked: Since when a lost launch is searched for, monotonic.
         absent_at: When the first list that lacked a live session started, monotonic.
-        swept_nonce: The launch whose script was removed, so that it never runs.
+        barred_nonce: The launch that was kept from ever running.
+        found: The session that a search for a lost launch has found, while it is being ended.
     """
 
     kill: KillProgress | None = None
@@ -66,7 +68,8 @@ class Memory:
     launch_not_before: timedelta | None = None
     search_asked: timedelta | None = None
     absent_at: timedelta | None = None
-    swept_nonce: str | None = None
+    barred_nonce: str | None = None
+    found: SessionStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,12 @@ session then runs `/bin/sh <directory>/aterm-<nonce>`. The script's first act is
 `aterm-<nonce>.ran`, which only one process can do: a second run of the same script ends at once. It then removes
 itself and *execs* the command, so that the session's process is the command and SIGKILL hits it. Thus three traces tell
 a lost launch apart: a process with the nonce in its environment (running), the directory (it ran), the script or
-neither in a sprite that has not restarted since (it never ran, and may be started again under the same nonce).
+neither in a sprite that has not restarted since (it never ran).
+
+A launch that never ran may still be on its way: its create was sent by a process that has died, and nobody knows when
+it arrives. So it is barred before anything else is done: the name of the directory is taken by a link, which is as
+exclusive as the directory itself. Either the bar stands, and then no late create ever runs the command, or the command
+was faster and is found. Only then a new launch follows, under a new nonce.
 
 Source: sprites-api.md 3.2 and traps 20, 21, 22, 28 (read 2026-11-30).
 """
@@ -33,28 +38,23 @@ DEFAULT_TERM: Final = "xterm-256color"
 ALREADY_RAN_CODE: Final = 125
 """The exit code of a second run of one script."""
 
-RESTART_MARGIN: Final = timedelta(seconds=1)
-"""
-The sprite's first process must be older than the intent by this much to prove that it has not restarted since.
-
-Both ages are durations, so the two clocks need not agree; a clock that stood still in a pause makes the process look
-younger, which errs towards "unclear".
-"""
-
 SEARCH_PATIENCE: Final = timedelta(seconds=120)
 """After this long, a launch without any trace, in a sprite that restarted, counts as unclear for good."""
 
-RESTART_PATIENCE: Final = timedelta(seconds=5)
-"""A create that a crashed process had sent has arrived by then, or never does."""
-
 _SAFE_NONCE: Final = re.compile(r"[a-z0-9]{8,64}")
 
+_CHOOSE_DIRECTORY: Final = 'd=/dev/shm; { [ -d "$d" ] && [ -w "$d" ]; } || d=/tmp; f="$d/aterm-$1"; '
+
 UPLOAD_SCRIPT: Final = (
-    "umask 077; "
-    'd=/dev/shm; { [ -d "$d" ] && [ -w "$d" ]; } || d=/tmp; '
-    'cat > "$d/aterm-$1.part" && mv -f "$d/aterm-$1.part" "$d/aterm-$1" && printf %s "$d"'
+    f"umask 077; {_CHOOSE_DIRECTORY}"
+    'cat > "$f.part" && if [ -L "$f.ran" ]; then rm -f "$f.part"; exit 1; fi && '
+    'mv -f "$f.part" "$f" && printf %s "$d"'
 )
-"""Takes the nonce as its one argument and the launch script as standard input; prints the directory it chose."""
+"""
+Takes the nonce as its one argument and the launch script as standard input; prints the directory it chose.
+
+It stores nothing under a nonce that was barred: a script that comes so late would lie there for ever, with its secrets.
+"""
 
 PROBE_SCRIPT: Final = (
     "for d in /dev/shm /tmp; do "
@@ -66,8 +66,16 @@ PROBE_SCRIPT: Final = (
 )
 """Takes the nonce; prints the traces of its launch, a line each, and `end` when it saw them all."""
 
-SWEEP_SCRIPT: Final = 'rm -rf "/dev/shm/aterm-$1" "/dev/shm/aterm-$1.ran" "/tmp/aterm-$1" "/tmp/aterm-$1.ran"'
-"""Takes the nonce of a launch that was given up, and removes what is left of it."""
+BAR_SCRIPT: Final = (
+    f"{_CHOOSE_DIRECTORY}"
+    '[ -d "$f.ran" ] || ln -s "$f.barred" "$f.ran" 2>/dev/null; '
+    'if [ -L "$f.ran" ]; then rm -f "$f" "$f.part"; echo barred; elif [ -d "$f.ran" ]; then echo ran; fi'
+)
+"""
+Takes the nonce of a launch that never ran, bars it from ever running, and removes its script; prints `barred` or `ran`.
+
+A link that is there already is a bar of an earlier try, whose answer was lost.
+"""
 
 
 def render_launch_script(launch: Launch, environment: Mapping[str, str], nonce: str) -> bytes:
@@ -103,9 +111,14 @@ def render_probe_command(nonce: str) -> tuple[str, ...]:
     return ("/bin/sh", "-c", PROBE_SCRIPT, "aterm", check_nonce(nonce))
 
 
-def render_sweep_command(nonce: str) -> tuple[str, ...]:
-    """Give the argv that removes the traces of a launch that was given up."""
-    return ("/bin/sh", "-c", SWEEP_SCRIPT, "aterm", check_nonce(nonce))
+def render_bar_command(nonce: str) -> tuple[str, ...]:
+    """Give the argv that keeps a launch from ever running."""
+    return ("/bin/sh", "-c", BAR_SCRIPT, "aterm", check_nonce(nonce))
+
+
+def read_bar(output: str) -> bool | None:
+    """Tell whether a launch was barred (True) or had run before (False); None where neither was said."""
+    return {"barred": True, "ran": False}.get(output.strip())
 
 
 def render_session_command(directory: str, nonce: str) -> tuple[str, ...]:
@@ -177,7 +190,7 @@ class LaunchRan:
 
 @dataclass(frozen=True, slots=True)
 class LaunchNeverRan:
-    """Nothing of it ever ran; it may be started under the same nonce."""
+    """Nothing of it ever ran; once it is barred it never will, and another may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +207,14 @@ def judge_launch(
     """
     Say what became of a launch whose answer was lost.
 
-    The list is asked first: a listed command that holds the nonce needs no probe. Processes with the nonce that no
-    session leads (left behind by a leader that ended) do not count as running.
+    The list is asked first: a listed command that names the script needs no probe. The nonce alone does not tell: our
+    own commands about a launch (the upload of its script, for one) have it among their words, and are listed as well.
+    Processes with the nonce that no session leads (left behind by a leader that ended) do not count as running.
+
+    Without traces it never ran if the sprite's first process is older than the intent, so that nothing was lost with a
+    restart. Both ages are durations, so the clocks of sprite and operator need not agree; a clock that stood still in a
+    pause makes the process look younger, which errs towards "untraceable". The clocks of two operators may differ by
+    less than the second that a sprite takes, at the very least, to run a command, stop and start again.
 
     Args:
         intent: What was recorded before the create.
@@ -204,7 +223,7 @@ def judge_launch(
         now: Wall time.
     """
     for session in sessions:
-        if intent.nonce in session.command or (traces is not None and session.id in traces.pids):
+        if f"/aterm-{intent.nonce}" in session.command or (traces is not None and session.id in traces.pids):
             return LaunchRunning(session)
     if traces is None:
         return LaunchUntraceable()
@@ -213,6 +232,6 @@ def judge_launch(
     if traces.script:
         return LaunchNeverRan()
     since_intent = now - intent.requested_time
-    if traces.init_age is not None and traces.init_age >= since_intent + RESTART_MARGIN:
+    if traces.init_age is not None and traces.init_age >= since_intent:
         return LaunchNeverRan()
     return LaunchUntraceable()

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Final, assert_never
 
 from controller.api.conditions import ConditionStatus, Reason
-from controller.api.session import Announced, Cause, Session, is_same_created
+from controller.api.session import Announced, Cause, Session, SpriteState, is_same_created
 from controller.api.situations import Situation
 from controller.api.terminal import (
     LaunchIntent,
@@ -26,7 +26,6 @@ from controller.plan.kill import (
     ComeAgain,
 )
 from controller.plan.launch import (
-    RESTART_PATIENCE,
     SEARCH_PATIENCE,
     LaunchNeverRan,
     LaunchRan,
@@ -51,6 +50,7 @@ from controller.plan.resting import (
     rest_token,
 )
 from controller.plan.steps import (
+    BarLaunch,
     Happening,
     LookAtSessions,
     Outcome,
@@ -65,6 +65,10 @@ from controller.plan.steps import (
 
 ADOPT_AGE: Final = timedelta(seconds=5)
 """A list up to this old will do to find a session in; its absence counts only from a list younger than the object."""
+
+
+AWAKE_AGE: Final = timedelta(seconds=5)
+"""A sprite whose list was answered this lately is awake, whatever its metadata says."""
 
 
 REFUSALS_LIMIT: Final = 5
@@ -192,20 +196,27 @@ def plan_launch(facts: Facts, memory: Memory) -> Plan:
     if memory.launch_not_before is not None and facts.now < memory.launch_not_before:
         return Plan(ComeAgain(memory.launch_not_before - facts.now), memory)
     if intent is None:
-        if not facts.has_finalizer:
-            return Plan(PlaceFinalizer(), memory)
-        return Plan(RecordIntent(seen.sprite.id), memory)
-    if memory.fresh_nonce == intent.nonce:
-        return _start_or_withdraw(facts, memory, intent)
+        return _plan_intent(facts, memory, seen)
+    if memory.fresh_nonce == intent.nonce and facts.spec.launch is not None:
+        return Plan(StartSession(intent), memory)
     return _plan_search(facts, memory, seen, intent)
 
 
-def _start_or_withdraw(facts: Facts, memory: Memory, intent: LaunchIntent) -> Plan:
-    """Start what certainly has not run, unless `launch` was taken out of the spec meanwhile."""
-    session = facts.status.session
-    if facts.spec.launch is None and session is not None:
-        return rest_ended(facts, memory, session, EndReason.EXIT_UNSEEN, "The launch was withdrawn before it began.")
-    return Plan(StartSession(intent), memory)
+def _plan_intent(facts: Facts, memory: Memory, seen: SpriteSeen) -> Plan:
+    """
+    Record an intent, once the finalizer is on and the sprite is awake.
+
+    A sprite that only wakes for the launch would have started after the intent, and the traces of a lost launch would
+    tell nothing: it might as well have run before a restart.
+    """
+    if not facts.has_finalizer:
+        return Plan(PlaceFinalizer(), memory)
+    awake_since = facts.now - AWAKE_AGE
+    if seen.sprite.state is not SpriteState.RUNNING and not is_answer_to(facts.sessions, awake_since):
+        return Plan(LookAtSessions(awake_since, Cause.LAUNCH), memory)
+    if isinstance(facts.sessions, LookFailed):
+        return rest_on_failure(facts, memory, facts.sessions)
+    return Plan(RecordIntent(seen.sprite.id), memory)
 
 
 def rest_launch_failed(facts: Facts, memory: Memory, failed: LookFailed) -> Plan:
@@ -260,7 +271,11 @@ def rest_launched(facts: Facts, memory: Memory, session: SessionStatus) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search has come to: a step that it still needs, or one of four findings (each seen twice where absent)."""
+    """
+    What a search has come to: a step that it still needs, or one of four findings.
+
+    What has ended was absent twice; what never ran is barred.
+    """
 
     step: Plan | None
     running: Session | None = None
@@ -299,11 +314,8 @@ def search_launch(facts: Facts, memory: Memory, intent: LaunchIntent) -> Search:
                 return Search(Plan(ComeAgain(SECOND_LOOK), memory))
             return Search(None, ran=True, memory=memory)
         case LaunchNeverRan():
-            settled = asked + RESTART_PATIENCE
-            if facts.now < settled:
-                return Search(Plan(ComeAgain(settled - facts.now), replace(memory, search_asked=asked)))
-            if facts.probed.started < settled:
-                return Search(Plan(ProbeLaunch(intent), memory))
+            if memory.barred_nonce != intent.nonce:
+                return Search(Plan(BarLaunch(intent), memory))
             return Search(None, never_ran=True, memory=memory)
         case LaunchUntraceable():
             return _search_in_vain(facts, memory, intent)
@@ -329,7 +341,7 @@ def _search_in_vain(facts: Facts, memory: Memory, intent: LaunchIntent) -> Searc
 
 
 def _plan_search(facts: Facts, memory: Memory, seen: SpriteSeen, intent: LaunchIntent) -> Plan:
-    """Find the session of a lost launch and record it, or start it where it certainly never ran."""
+    """Find the session of a lost launch and record it; where it never ran, and never will, another one follows."""
     session = facts.status.session
     assert session is not None
     if seen.sprite.id != intent.sprite_id:
@@ -339,9 +351,11 @@ def _plan_search(facts: Facts, memory: Memory, seen: SpriteSeen, intent: LaunchI
         return search.step
     if search.running is not None:
         return rest_launched(facts, search.memory, describe_launched(intent, search.running))
+    if search.never_ran and facts.spec.launch is None:
+        text = "The launch was withdrawn before it began."
+        return rest_ended(facts, search.memory, session, EndReason.EXIT_UNSEEN, text)
     if search.never_ran:
-        fresh = replace(search.memory, fresh_nonce=intent.nonce, search_asked=None)
-        return _start_or_withdraw(facts, fresh, intent)
+        return _plan_intent(facts, replace(search.memory, search_asked=None), seen)
     if search.ran:
         text = "The launched command ran and has ended; nobody saw how."
         return rest_ended(facts, search.memory, session, EndReason.EXIT_UNSEEN, text)

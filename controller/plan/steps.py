@@ -107,8 +107,8 @@ class ProbeLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepLaunch:
-    """Remove a script that has not run, so that it never will."""
+class BarLaunch:
+    """Keep a launch that never ran from ever running, and remove its script."""
 
     intent: LaunchIntent
 
@@ -147,7 +147,7 @@ Step = (
     | RecordIntent
     | StartSession
     | ProbeLaunch
-    | SweepLaunch
+    | BarLaunch
     | SendKill
     | Rest
     | ComeAgain

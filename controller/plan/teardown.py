@@ -48,7 +48,6 @@ from controller.plan.steps import (
     ReleaseObject,
     Rest,
     SendKill,
-    SweepLaunch,
     Verdict,
 )
 
@@ -159,7 +158,7 @@ def _conclude_kill(
         live=Verdict(ConditionStatus.FALSE, Reason.CONFIRMED, message),
         doubt_settled=True,
     )
-    return Plan(Rest(outcome, happenings=(happening,)), replace(memory, kill=None))
+    return Plan(Rest(outcome, happenings=(happening,)), replace(memory, kill=None, found=None))
 
 
 def _describe_proof(session: SessionStatus, evidence: KillEvidence) -> str:
@@ -211,13 +210,19 @@ def _plan_end_of_launch(facts: Facts, memory: Memory, session: SessionStatus, tr
         return _conclude_kill(facts, memory, session, trigger, KillEvidence.SPRITE_GONE)
     if memory.kill is None:
         memory = replace(memory, kill=KillProgress(asked=facts.now, asked_time=facts.now_time))
+    found = memory.found
+    if found is not None and found.launch_intent == intent:
+        return _plan_end_of_found(facts, memory, found, trigger)
     search = search_launch(facts, memory, intent)
     if search.step is not None:
         return search.step
     if search.running is not None:
         found = describe_launched(intent, search.running)
-        with_session = replace(facts, status=facts.status.model_copy(update={"session": found}))
-        return _plan_end(with_session, search.memory, found, trigger)
-    if search.never_ran and search.memory.swept_nonce != intent.nonce:
-        return Plan(SweepLaunch(intent), search.memory)
+        return _plan_end_of_found(facts, replace(search.memory, found=found), found, trigger)
     return _conclude_kill(facts, search.memory, session, trigger, KillEvidence.NEVER_STARTED)
+
+
+def _plan_end_of_found(facts: Facts, memory: Memory, found: SessionStatus, trigger: KillTrigger) -> Plan:
+    """End a session that was found and not recorded: nothing is written before its kill, and its end names it."""
+    with_session = replace(facts, status=facts.status.model_copy(update={"session": found}))
+    return _plan_end(with_session, memory, found, trigger)

@@ -19,7 +19,9 @@ from controller.plan.launch import (
     LaunchUntraceable,
     Traces,
     judge_launch,
+    read_bar,
     read_traces,
+    render_bar_command,
     render_launch_script,
     render_probe_command,
     render_session_command,
@@ -112,7 +114,12 @@ def test_a_working_directory_is_entered_and_a_missing_one_ends_it_with_126(tmp_p
 
 
 def test_nothing_of_the_declaration_travels_in_a_command_line() -> None:
-    commands = (render_upload_command(NONCE), render_session_command("/dev/shm", NONCE), render_probe_command(NONCE))
+    commands = (
+        render_upload_command(NONCE),
+        render_session_command("/dev/shm", NONCE),
+        render_probe_command(NONCE),
+        render_bar_command(NONCE),
+    )
 
     for command in commands:
         assert command[0] == "/bin/sh"
@@ -155,6 +162,67 @@ def test_the_probe_sees_the_script_before_it_ran_and_the_process_when_it_runs(tm
     assert during.init_age > timedelta(0)
 
 
+def run_in(folder: Path, command: tuple[str, ...], *, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+    """Run one of our commands as it is, but for the folder of the scripts."""
+    *shell, script, name, nonce = command
+    script = script.replace("/dev/shm", str(folder))
+    return subprocess.run(
+        [*shell, script, name, nonce], capture_output=True, check=False, text=True, timeout=30, input=stdin.decode()
+    )
+
+
+def bar(folder: Path) -> bool | None:
+    return read_bar(run_in(folder, render_bar_command(NONCE)).stdout)
+
+
+def test_a_launch_that_was_barred_never_runs_its_command_however_late_it_comes(tmp_path: Path) -> None:
+    script = render_launch_script(build_launch("echo", "hello"), {}, NONCE)
+    (tmp_path / f"aterm-{NONCE}").write_bytes(script)
+    (tmp_path / f"aterm-{NONCE}.part").write_bytes(script)
+
+    assert bar(tmp_path) is True
+    assert [path.name for path in tmp_path.iterdir()] == [f"aterm-{NONCE}.ran"]
+    assert bar(tmp_path) is True, "a bar whose answer was lost is one still"
+
+    late = run_script(tmp_path, script)
+    assert (late.returncode, late.stdout) == (ALREADY_RAN_CODE, b"")
+
+
+def test_a_launch_that_was_faster_than_its_bar_is_told_to_have_run(tmp_path: Path) -> None:
+    run_script(tmp_path, render_launch_script(build_launch("true"), {}, NONCE))
+
+    assert bar(tmp_path) is False
+    assert bar(tmp_path) is False
+    assert (tmp_path / f"aterm-{NONCE}.ran").is_dir()
+
+
+def test_the_probe_does_not_take_a_bar_for_a_run(tmp_path: Path) -> None:
+    bar(tmp_path)
+
+    traces = probe(tmp_path, pids=[])
+
+    assert traces is not None
+    assert (traces.script, traces.ran) == (False, False)
+
+
+def test_an_upload_stores_the_script_for_its_owner_alone_and_none_that_was_barred(tmp_path: Path) -> None:
+    script = render_launch_script(build_launch("true"), {"SECRET": "planted"}, NONCE)
+    stored = run_in(tmp_path, render_upload_command(NONCE), stdin=script)
+    assert (stored.returncode, stored.stdout) == (0, str(tmp_path))
+    path = tmp_path / f"aterm-{NONCE}"
+    assert path.read_bytes() == script
+    assert path.stat().st_mode & 0o777 == 0o600
+
+    bar(tmp_path)
+    assert run_in(tmp_path, render_upload_command(NONCE), stdin=script).returncode != 0
+    assert [left.name for left in tmp_path.iterdir()] == [f"aterm-{NONCE}.ran"]
+
+
+@pytest.mark.parametrize("output", ["", "barred ran", "sh: ln: not found"])
+def test_a_bar_that_says_neither_is_none(output: str) -> None:
+    assert read_bar(output) is None
+
+
 def test_a_probe_that_was_cut_off_tells_nothing() -> None:
     assert read_traces("script\nuptime 5") is None
     assert read_traces("") is None
@@ -191,8 +259,11 @@ SINCE_INTENT = NOON - INTENT.requested_time
         ((), replace(NO_TRACE, ran=True, script=True), LaunchRan),
         ((), replace(NO_TRACE, script=True), LaunchNeverRan),
         ((), NO_TRACE, LaunchUntraceable),
-        ((), replace(NO_TRACE, init_age=SINCE_INTENT + timedelta(seconds=1)), LaunchNeverRan),
-        ((), replace(NO_TRACE, init_age=SINCE_INTENT + timedelta(milliseconds=999)), LaunchUntraceable),
+        ((), replace(NO_TRACE, init_age=SINCE_INTENT), LaunchNeverRan),
+        ((), replace(NO_TRACE, init_age=SINCE_INTENT - timedelta(milliseconds=10)), LaunchUntraceable),
+        ((replace(SESSION, command=" ".join(render_upload_command(NONCE))),), None, LaunchUntraceable),
+        ((replace(SESSION, command=" ".join(render_probe_command(NONCE))),), None, LaunchUntraceable),
+        ((replace(SESSION, command=" ".join(render_bar_command(NONCE))),), None, LaunchUntraceable),
     ],
 )
 def test_what_became_of_a_launch(sessions: tuple[object, ...], traces: Traces | None, finding: type) -> None:

@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.conditions import ConditionStatus, Reason
-from controller.api.session import Announced, Cause, SpriteState
+from controller.api.session import Announced, Cause, KillAnswer, SpriteState
 from controller.api.situations import Situation
 from controller.api.terminal import SessionStatus, TerminalStatus
 from controller.errors import Failure
 from controller.plan.facts import Facts, Memory, Probed, TokenFinding
-from controller.plan.kill import ComeAgain, KillProgress, NotSent
+from controller.plan.kill import ComeAgain, KillProgress, NotSent, note_settled
 from controller.plan.launch import Traces
 from controller.plan.looks import NOT_LOOKED, Listed, LookFailed, SpriteAway
 from controller.plan.starting import LAUNCH_WAIT, note_launch_failed, rest_launch_failed
 from controller.plan.steps import (
+    BarLaunch,
     Leave,
     LookAtSessions,
     LookAtSprite,
@@ -29,7 +30,6 @@ from controller.plan.steps import (
     Rest,
     SendKill,
     StartSession,
-    SweepLaunch,
 )
 from tests.plan.building import (
     ADOPTED,
@@ -213,6 +213,24 @@ def test_a_launch_that_failed_says_why(failure: Failure, situation: Situation) -
     assert plan.memory.fresh_nonce == NONCE
 
 
+@pytest.mark.parametrize("state", [SpriteState.COLD, SpriteState.WARM, SpriteState.UNKNOWN])
+def test_a_sprite_is_woken_before_a_launch_into_it_is_recorded(state: SpriteState) -> None:
+    """A sprite that starts after the intent could have lost the traces of the launch with a restart."""
+    asleep = build_facts(sprite=build_seen(state), sessions=build_list(age=timedelta(minutes=1)))
+    assert decide_step(asleep) == LookAtSessions(NOW - timedelta(seconds=5), Cause.LAUNCH)
+
+    assert decide_step(replace(asleep, sessions=build_list(age=timedelta(seconds=5)))) == RecordIntent(SPRITE_ID)
+
+
+def test_a_sprite_that_cannot_be_woken_gets_no_intent() -> None:
+    failed = LookFailed(Failure.SERVER, "The API is down.", NOW)
+
+    outcome = decide_outcome(build_facts(sprite=build_seen(SpriteState.COLD), sessions=failed))
+
+    assert outcome.situation is Situation.SPRITES_UNAVAILABLE
+    assert outcome.session is None
+
+
 # --- a launch whose answer was lost -----------------------------------------------------------------------------------
 
 LOST = build_facts(session=INTENDED, sessions=build_list(age=timedelta(hours=1)))
@@ -249,20 +267,30 @@ def test_a_process_with_the_nonce_in_its_environment_is_the_session() -> None:
     [RUNS_SINCE_LONG, replace(RUNS_SINCE_LONG, script=True, init_age=None)],
     ids=["no trace and no restart since", "the script has not run"],
 )
-def test_a_launch_that_certainly_never_ran_is_started_under_the_same_nonce(traces: Traces) -> None:
+def test_a_launch_that_never_ran_is_barred_before_another_follows_it(traces: Traces) -> None:
+    """Its create may still be under way, and arrive at any time."""
     facts = replace(LOST, sessions=build_list(SESSION), probed=Probed(traces, NOW))
 
     plan = decide(facts, SEARCHING)
+    assert plan.step == BarLaunch(INTENT)
 
-    assert plan.step == StartSession(INTENT)
-    assert plan.memory.fresh_nonce == NONCE
+    barred = replace(plan.memory, barred_nonce=NONCE)
+    assert decide_step(facts, barred) == RecordIntent(SPRITE_ID)
 
 
-def test_a_create_that_may_still_be_under_way_is_waited_for() -> None:
+def test_a_launch_that_was_withdrawn_is_barred_before_its_end_is_told() -> None:
+    facts = replace(
+        LOST, spec=build_spec(session_id="9", launch=None), sessions=build_list(), probed=Probed(RUNS_SINCE_LONG, NOW)
+    )
+    assert decide_step(facts, SEARCHING) == BarLaunch(INTENT)
+
+    assert decide_outcome(facts, replace(SEARCHING, barred_nonce=NONCE)).situation is Situation.EXIT_UNSEEN
+
+
+def test_a_bar_of_another_launch_is_no_bar_of_this_one() -> None:
     facts = replace(LOST, sessions=build_list(), probed=Probed(RUNS_SINCE_LONG, NOW))
-    early = Memory(search_asked=NOW - timedelta(seconds=5) + MILLISECOND)
 
-    assert decide_step(facts, early) == ComeAgain(MILLISECOND)
+    assert decide_step(facts, replace(SEARCHING, barred_nonce="another0nonce")) == BarLaunch(INTENT)
 
 
 def test_a_command_that_ran_and_is_gone_has_ended() -> None:
@@ -313,13 +341,35 @@ def test_a_terminal_that_must_end_searches_for_its_lost_launch_first() -> None:
     assert found.step.identity.session_id == "55"
 
 
-def test_the_script_of_a_launch_that_must_not_run_any_more_is_removed_before_anything_is_proven() -> None:
+def test_a_lost_launch_that_was_found_is_killed_with_the_proof_of_any_other() -> None:
+    """It was listed, so only two later lists tell that it died; that it left no trace would be no proof."""
+    ending = replace(LOST, spec=build_spec(terminated=True))
+    found = decide(replace(ending, sessions=build_list(NAMED)))
+    assert found.memory.kill is not None
+    settled = note_settled(found.memory.kill, KillAnswer.COMPLETE, now=NOW, now_time=NOON)
+    memory = replace(found.memory, kill=settled)
+
+    assert decide_step(replace(ending, sessions=build_list(NAMED, age=MILLISECOND)), memory) == LookAtSessions(
+        NOW, Cause.PROVE
+    )
+
+    once = decide(replace(ending, sessions=build_list()), memory)
+    assert isinstance(once.step, ComeAgain)
+    later = NOW + timedelta(milliseconds=300)
+    outcome = decide_outcome(replace(ending, sessions=Listed((), later), now=later), once.memory)
+    assert outcome.kill is not None
+    assert outcome.kill.proof == "SessionList"
+    assert outcome.session is not None
+    assert outcome.session.id == "55"
+
+
+def test_a_launch_that_must_not_run_any_more_is_barred_before_anything_is_proven() -> None:
     ending = replace(LOST, spec=build_spec(terminated=True), sessions=build_list(), probed=Probed(RUNS_SINCE_LONG, NOW))
 
     swept = decide(ending, SEARCHING)
-    assert swept.step == SweepLaunch(INTENT)
+    assert swept.step == BarLaunch(INTENT)
 
-    outcome = decide_outcome(ending, replace(swept.memory, swept_nonce=NONCE))
+    outcome = decide_outcome(ending, replace(swept.memory, barred_nonce=NONCE))
     assert outcome.situation is Situation.TERMINATED
     assert outcome.kill is not None
     assert outcome.kill.proof == "NeverStarted"
@@ -689,7 +739,7 @@ memories = st.builds(
     launch_not_before=st.none() | moments,
     search_asked=st.none() | moments,
     absent_at=st.none() | moments,
-    swept_nonce=st.sampled_from([None, NONCE]),
+    barred_nonce=st.sampled_from([None, NONCE]),
 )
 
 

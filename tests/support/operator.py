@@ -107,6 +107,10 @@ class World:
         self.namespace = namespace
         self.lab = lab
         self.operator: OperatorProcess | None = None
+        self.kubeconfig = cluster.kubeconfig
+        """How the operator logs in; a test may put a gate between."""
+        self.sprites_url = lab.url
+        """Where the operator finds the Sprites API; likewise."""
         self.path = f"{GROUP_PATH}/namespaces/{namespace}/agentterminals"
         self.put_secret("sprites", token=lab.token)
 
@@ -121,7 +125,7 @@ class World:
         """Start the operator, in the place of the one that was there, which is killed."""
         if self.operator is not None:
             self.operator.kill()
-        self.operator = OperatorProcess(self.cluster.kubeconfig, self.lab.url, self.namespace, **settings)
+        self.operator = OperatorProcess(self.kubeconfig, self.sprites_url, self.namespace, **settings)
         return self.operator
 
     # objects
