@@ -108,25 +108,25 @@ I6 SESSIONS A session that starts unwatched is armed from its start.
 I7 SESSIONS Arming again moves the deadline by the full time, and still only one reap comes.
 I8 SESSIONS Input without a viewer arms again; a mere look does not, nor does input under a viewer's eyes.
 I9 SESSIONS A watched session is not reaped however quiet its socket is.
-H1 HOLDS A viewer or a working agent, and no hold: create.
-H2 HOLDS Neither of them, and no hold: nothing.
-H3 HOLDS Neither of them, and a hold: delete.
-H4 HOLDS A hold younger than one interval is left alone.
-H5 HOLDS A hold that is exactly one interval old is refreshed.
-H6 HOLDS After missed beats, up to a millisecond before its expiry, a hold is refreshed.
-H7 HOLDS A hold as old as its expiry is created anew.
-H8 HOLDS A hold as old as the platform's hour is created anew.
-H9 HOLDS A millisecond before that hour it is refreshed.
-H10 HOLDS The hour outranks a fresh refresh.
-H11 HOLDS The expiry counts from the last refresh.
-H12 HOLDS A working agent without a viewer is refreshed for like a viewer.
-H13 HOLDS Shorter settings move the same limits.
+H1 PINNED A viewer or a working agent, and no hold: create.
+H2 PINNED Neither of them, and no hold: nothing.
+H3 PINNED Neither of them, and a hold: delete.
+H4 PINNED A hold younger than one interval is left alone.
+H5 PINNED A hold that is exactly one interval old is refreshed.
+H6 PINNED After missed beats, up to a millisecond before its expiry, a hold is refreshed.
+H7 PINNED A hold as old as its expiry is created anew.
+H8 PINNED A hold as old as the platform's hour is created anew.
+H9 PINNED A millisecond before that hour it is refreshed.
+H10 PINNED The hour outranks a fresh refresh.
+H11 PINNED The expiry counts from the last refresh.
+H12 PINNED A working agent without a viewer is refreshed for like a viewer.
+H13 PINNED Shorter settings move the same limits.
 A1 PINNED Activity younger than the window means running; exactly as old, or none at all, means idle.
 A2 PINNED The latest activity is the later one of output and input, and absent only if both are.
 A3 PINNED A fresh launch counts as activity.
 A4 PINNED What was typed just before leaving keeps the hold.
 A5 PINNED A command run in the same sandbox by another way counts as output.
-A6 HOLDS Ticks come at once, at every interval, and at each detach and attach; one controller per session.
+A6 PINNED Ticks come at once, at every interval, and at each detach and attach; one controller per session.
 A7 PINNED For a session that started fresh, stale silence at the last detach is believed and the hold goes.
 A8 PINNED For a resumed session that has said nothing, silence is not believed and the hold stays.
 A9 PINNED Without a viewer a beat cannot see activity: it refreshes a hold and deletes none.
@@ -144,17 +144,17 @@ N6 PINNED A key of which nothing is left is named by its hash alone.
 N7 PINNED Dashes at the ends are dropped and those inside are merged.
 N8 PINNED A long key is cut so that no name exceeds 63 characters.
 N9 PINNED A key always gives the same name, and a name with unsafe characters is refused before anything runs.
-C1 HOLDS The first beat of a viewer creates with expiry 300, and the next call comes after an interval.
-C2 HOLDS An observed idle detach removes once.
-C3 HOLDS At the hour the old one is replaced, since a bare upsert would not begin a new hour.
-C4 HOLDS A failed upsert is told and tried again at the next beat.
-C5 HOLDS After a doubtful upsert the end removes all the same.
-C6 HOLDS Whoever never tried to hold removes nothing, and an end comes once.
-C7 HOLDS The end of a held session removes once and stops the beats.
-C8 HOLDS Calls go out in the order in which they were decided.
+C1 PINNED The first beat of a viewer creates with expiry 300, and the next call comes after an interval.
+C2 PINNED An observed idle detach removes once.
+C3 PINNED At the hour the old one is replaced, since a bare upsert would not begin a new hour.
+C4 PINNED A failed upsert is told and tried again at the next beat.
+C5 PINNED After a doubtful upsert the end removes all the same.
+C6 PINNED Whoever never tried to hold removes nothing, and an end comes once.
+C7 PINNED The end of a held session removes once and stops the beats.
+C8 PINNED Calls go out in the order in which they were decided.
 C9 PINNED No failure of a call or of a report reaches the caller.
-C10 HOLDS The cadence is the refresh, and the idle window is twice that unless set.
-C11 HOLDS With a short refresh an agent that was seen idle is let go after two intervals.
+C10 PINNED The cadence is the refresh, and the idle window is twice that unless set.
+C11 PINNED With a short refresh an agent that was seen idle is let go after two intervals.
 C12 PINNED A late removal of an old incarnation cannot hit the new one's hold.
 C13 PINNED A failed call is told with exit code and status; 127 means that the sprite has no curl.
 C14 PINNED Whatever happens to the operator, every hold frees itself, because none is made without an expiry.
