@@ -60,11 +60,16 @@ class Hold:
         self.skip = skip
         self.taken = False
         self.reached = threading.Event()
+        self.done = threading.Event()
         self.released = asyncio.Event()
 
     def await_reached(self) -> None:
         """Wait until a request is stopped here."""
         assert self.reached.wait(REACH_SECONDS), f"Nothing was held {self.at.value} the answer."
+
+    def await_done(self) -> None:
+        """Wait until the server has answered what was held, or the client has left."""
+        assert self.done.wait(REACH_SECONDS), "What was held has not come to its end."
 
     def release(self) -> None:
         """Let it go on."""
@@ -251,6 +256,8 @@ class Gate:
         finally:
             self._lines.discard(line)
             _abort(*line.others)
+            if line.hold is not None:
+                line.hold.done.set()
 
     def _find_hold(self, request: Request) -> Hold | None:
         for hold in self._holds:
