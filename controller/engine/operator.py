@@ -149,6 +149,8 @@ class Operator:
         raw_spec, raw_status = self._note(word)
         self._reconciler.note_seen(word.uid)
         lane = _judge_lane(word, raw_spec)
+        if lane is Lane.URGENT:
+            self._reconciler.note_end_asked(word.uid)
         if change is Change.NEW and is_at_rest(word, raw_spec, raw_status):
             self.queue.add_after(word.uid, REST_SPREAD * self._luck.random(), lane)
         else:

@@ -11,10 +11,11 @@ Source: design.md 4, kopf.md 16.2; the manners are those of client-go's work que
 import asyncio
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from itertools import islice
 from random import Random
 from typing import Final
 
@@ -136,6 +137,12 @@ class WorkQueue:
         Of several such wishes the earliest stays, in the most urgent lane; a delay of nothing or less is `add`.
         """
         self._plan(key, delay, lane, Wait.PLANNED)
+
+    def hasten(self, keys: Iterable[str], *, at_most: int) -> None:
+        """Let so many of the keys that wait in the urgent lane be the next; those that do not wait there stay."""
+        urgent = self._lanes[Lane.URGENT]
+        for key in islice((key for key in keys if key in urgent), at_most):
+            urgent.move_to_end(key, last=False)
 
     async def get(self) -> Item:
         """Wait for the next key. A cancelled wait takes nothing with it (use `asyncio.timeout`, not `wait_for`)."""

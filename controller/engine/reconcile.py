@@ -91,6 +91,9 @@ log = logging.getLogger(__name__)
 STEPS_LIMIT: Final = 24
 """More steps in one visit than any plan needs: the object comes again by its back-off."""
 
+HASTENED: Final = 2
+"""As many as kills may be in flight on one sprite: more would only hold workers that others need."""
+
 _NOTHING_KNOWN: Final = Memory()
 
 
@@ -124,10 +127,15 @@ class Reconciler:
         self._doubts: dict[str, timedelta] = {}
         self._places: dict[str, Place] = {}
         self._first_seen: dict[str, timedelta] = {}
+        self._ends_asked: dict[str, timedelta] = {}
 
     def note_seen(self, uid: str) -> None:
         """Remember when an object was first seen: an older session list says nothing about its absence."""
         self._first_seen.setdefault(uid, self._tools.clock.monotonic())
+
+    def note_end_asked(self, uid: str) -> None:
+        """Remember when an end was first seen to be asked for: a list since then may serve the kill."""
+        self._ends_asked.setdefault(uid, self._tools.clock.monotonic())
 
     def note_doubt(self, uid: str) -> None:
         """Put it in question whether an object's session lives; the first question stands."""
@@ -139,6 +147,7 @@ class Reconciler:
         self._doubts.pop(uid, None)
         self._places.pop(uid, None)
         self._first_seen.pop(uid, None)
+        self._ends_asked.pop(uid, None)
 
     async def visit(self, uid: str) -> ReconcileResult:
         """
@@ -160,6 +169,7 @@ class Reconciler:
                 memory=self._memories.get(uid, _NOTHING_KNOWN),
                 doubt=self._doubts.get(uid),
                 first_seen=self._first_seen[uid],
+                end_asked=self._ends_asked.get(uid),
             )
         except ObjectUnreadable as error:
             return self._stall_unreadable(snapshot, error)
@@ -213,7 +223,14 @@ class _Visit:
     """The state of one visit."""
 
     def __init__(
-        self, tools: Tools, snapshot: Snapshot, *, memory: Memory, doubt: timedelta | None, first_seen: timedelta
+        self,
+        tools: Tools,
+        snapshot: Snapshot,
+        *,
+        memory: Memory,
+        doubt: timedelta | None,
+        first_seen: timedelta,
+        end_asked: timedelta | None,
     ) -> None:
         self._tools = tools
         self._snapshot = snapshot
@@ -224,6 +241,7 @@ class _Visit:
         self.doubt = doubt if doubt is not None else self._find_doubt()
         self.doubt_settled = False
         self._first_seen = first_seen
+        self._end_asked = end_asked
         self._token: Token | None = None
         self._finding = TokenFinding()
         self._sprite: SpriteLook = NOT_LOOKED
@@ -313,6 +331,7 @@ class _Visit:
             probed=self._probed,
             announced=self._announced,
             first_seen=self._first_seen,
+            end_asked=self._end_asked,
             doubt=self.doubt,
             last_wake_time=wake,
             now=tools.clock.monotonic(),
@@ -482,6 +501,8 @@ class _Visit:
         answer = await self._request_kill(place, send)
         if isinstance(answer, LookFailed):
             return await self._take_failed_kill(answer, progress)
+        # What waits for its end in the same sprite goes next: it shares the lists before and after the kill.
+        tools.queue.hasten(tools.registry.by_sprite(place.sprite), at_most=HASTENED)
         now, now_time = tools.clock.monotonic(), tools.clock.now()
         self.memory = replace(self.memory, kill=note_settled(progress, answer, now=now, now_time=now_time))
         return None

@@ -90,6 +90,7 @@ class Facts:
         probed: The last search for the traces of a launch.
         announced: What a create that this visit made has announced.
         first_seen: When this process first saw the object, monotonic.
+        end_asked: When this process first saw that its end is asked for, monotonic; None where it is not.
         doubt: Since when it is in question whether the session lives, monotonic; None where it is not.
         last_wake_time: Our last call that could have woken the sprite.
         now: Monotonic.
@@ -108,6 +109,7 @@ class Facts:
     probed: Probed | LookFailed | None
     announced: Announced | None
     first_seen: timedelta
+    end_asked: timedelta | None
     doubt: timedelta | None
     last_wake_time: datetime | None
     now: timedelta

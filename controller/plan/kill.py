@@ -41,6 +41,9 @@ LIST_TRAILS: Final = timedelta(seconds=1)
 COLD_IS_PROOF_AFTER: Final = timedelta(seconds=120)
 """The state lags: cold proves an end only this long after the session's creation and after our last waking call."""
 WAKING_ROUNDS: Final = 5
+IDENTITY_AGE: Final = timedelta(seconds=5)
+"""When many ends are asked for at once, one list of a sprite serves all that wait for it: it answers a question that
+arose before it. Only for so long, since an id may come again after a cold start."""
 METADATA_AGE: Final = timedelta(seconds=60)
 """Older metadata says nothing about a sprite that is about to be killed in."""
 
@@ -150,6 +153,18 @@ class Proven:
     """It is dead."""
 
     evidence: KillEvidence
+
+
+def begin_kill(*, asked: timedelta | None, now: timedelta, now_time: datetime) -> KillProgress:
+    """
+    Begin to end a session. The question arose when its end was asked for, which may be a queue ago.
+
+    Args:
+        asked: When it was first seen that the end is asked for, monotonic; None where it is only found out now.
+        now: Monotonic.
+        now_time: The same, for the record.
+    """
+    return KillProgress(asked=now if asked is None else max(asked, now - IDENTITY_AGE), asked_time=now_time)
 
 
 KillStep = AskSprite | AskSessions | Send | ComeAgain | Unproven | Proven

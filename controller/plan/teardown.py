@@ -31,6 +31,7 @@ from controller.plan.kill import (
     Proven,
     Send,
     Unproven,
+    begin_kill,
     plan_kill,
 )
 from controller.plan.looks import (
@@ -87,7 +88,7 @@ def _plan_end(facts: Facts, memory: Memory, session: SessionStatus, trigger: Kil
     if session.id is None:
         return _plan_end_of_launch(facts, memory, session, trigger)
     identity = Identity(session.sprite_id or "", session.id, session.created)
-    progress = memory.kill or KillProgress(asked=facts.now, asked_time=facts.now_time)
+    progress = memory.kill or begin_kill(asked=facts.end_asked, now=facts.now, now_time=facts.now_time)
     kill_facts = KillFacts(identity, facts.sprite, facts.sessions, facts.last_wake_time, facts.now, facts.now_time)
     progress, step = plan_kill(progress, kill_facts)
     memory = replace(memory, kill=progress)

@@ -103,6 +103,23 @@ def test_urgent_keys_go_first(queue: WorkQueue) -> None:
     assert [taken(queue).lane, taken(queue).lane] == [Lane.URGENT, Lane.NORMAL]
 
 
+def test_hastened_keys_come_next_and_the_others_stay_in_their_order(queue: WorkQueue) -> None:
+    for key in "abcdef":
+        queue.add(key, Lane.URGENT)
+    queue.hasten(["x", "e", "c", "f"], at_most=2)
+    assert {taken(queue).key, taken(queue).key} == {"c", "e"}
+    assert [taken(queue).key for _ in range(4)] == ["a", "b", "d", "f"]
+
+
+def test_a_key_that_is_not_urgent_is_not_hastened(queue: WorkQueue, clock: HandClock) -> None:
+    queue.add("n1")
+    queue.add("n2")
+    queue.add_after("later", SECOND, Lane.URGENT)
+    queue.hasten(["n2", "later"], at_most=2)
+    assert [taken(queue).key, taken(queue).key] == ["n1", "n2"]
+    assert queue.take() is None
+
+
 def test_while_both_wait_one_of_eight_is_a_normal_one(queue: WorkQueue) -> None:
     for number in range(40):
         queue.add(f"u{number}", Lane.URGENT)

@@ -68,6 +68,7 @@ BASE = Facts(
     probed=None,
     announced=None,
     first_seen=NOW - timedelta(seconds=1),
+    end_asked=None,
     doubt=None,
     last_wake_time=None,
     now=NOW,

@@ -22,6 +22,7 @@ from controller.plan.kill import (
     Proven,
     Send,
     Unproven,
+    begin_kill,
     note_attempt_failed,
     note_refused,
     note_settled,
@@ -75,6 +76,20 @@ def test_a_list_from_before_the_question_identifies_nobody() -> None:
 
 
 @pytest.mark.case("K13")
+@pytest.mark.parametrize(
+    ("asked_ago", "since_ago"),
+    [(None, 0), (0, 0), (3, 3), (5, 5), (6, 5), (600, 5)],
+    ids=["found out now", "now", "waited in a queue", "just young enough", "too long ago", "much too long ago"],
+)
+def test_a_list_since_the_end_was_asked_for_identifies_whom_to_kill_while_it_is_young(
+    asked_ago: int | None, since_ago: int
+) -> None:
+    now = timedelta(hours=10)
+    asked = None if asked_ago is None else now - timedelta(seconds=asked_ago)
+
+    assert begin_kill(asked=asked, now=now, now_time=NOON) == KillProgress(now - timedelta(seconds=since_ago), NOON)
+
+
 def test_the_kill_goes_to_exactly_the_listed_identity() -> None:
     assert plan_kill(FRESH, facts(build_list(SIBLING, SESSION)))[1] == Send()
 

@@ -499,6 +499,15 @@ def test_termination_works_while_somebody_is_attached() -> None:
     assert isinstance(decide_step(build_facts(session=ADOPTED, spec=spec, sessions=build_list(SESSION))), SendKill)
 
 
+def test_a_list_that_a_sibling_read_since_the_end_was_asked_for_serves_the_kill_and_an_older_one_does_not() -> None:
+    sibling = build_list(SESSION, age=timedelta(seconds=2))
+    facts = build_facts(session=ADOPTED, deleting=True, sessions=sibling)
+
+    assert isinstance(decide_step(replace(facts, end_asked=NOW - timedelta(seconds=2))), SendKill)
+    just_later = NOW - timedelta(seconds=2) + timedelta(milliseconds=1)
+    assert decide_step(replace(facts, end_asked=just_later)) == LookAtSessions(just_later, Cause.IDENTIFY)
+
+
 def test_termination_before_any_session_has_nothing_to_end() -> None:
     outcome = decide_outcome(build_facts(spec=build_spec(terminated=True)))
 
