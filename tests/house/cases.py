@@ -69,45 +69,45 @@ K17 PINNED When the sprite is gone, the object may go and no kill is sent; here 
 K18 PINNED Killing one terminal leaves its sprite and the other sessions there alone.
 K19 PINNED Ending what does not exist succeeds and says that there was nothing to end.
 K20 SESSIONS Where a session lives is asked of the object that owns the sprite; an empty field proves nothing.
-T1 SESSIONS A forced teardown and a reap kill and close.
-T2 SESSIONS A detach and a shell's own end neither kill nor close.
-T3 SESSIONS A viewer who leaves causes no teardown; the terminal merely knows that nobody watches.
-T4 SESSIONS A forced teardown without a known session id sends no kill, and that is no error.
-T5 SESSIONS A kill that fails inside a teardown raises nothing and leaves one error line with id and trigger.
-T6 SESSIONS Once a teardown runs, no reconnect opens anything and a late exit is not told twice.
-T7 SESSIONS Revoked access and an unpaid account are forced teardowns; a user's own wish is not a trigger.
-T8 SESSIONS A process that ends by itself gets no kill; its hold and its timers end.
-R1 GATEWAY A known id that is in the list is attached to.
-R2 GATEWAY A known id that is not in the list leads to a fresh session; here only by the rules of revival.
-R3 GATEWAY Without a known id a session of somebody else is never picked, only created.
-R4 GATEWAY Without a known id no list is fetched.
-R5 GATEWAY When the list cannot be had, the known id is attached to on trust.
-R6 GATEWAY Only the id decides whether an entry counts; flags on it do not.
-R7 GATEWAY Two creates at once each learn their own id; foreign, empty and late announcements are ignored.
-R8 GATEWAY Ids announced one after the other are stored in that order.
-R9 GATEWAY Without a viewer a dropped socket causes nothing but a debt, however often it drops.
-R10 GATEWAY With a viewer, five drops in a row are reconnected and the sixth ends the terminal with -1.
-R11 GATEWAY A returning viewer pays the debt: attach and replay if the session lives, else a fresh one without an exit.
-R12 GATEWAY Several errors of one open count as one drop, and an exit after an error is not believed.
-R13 GATEWAY An open that is confirmed sets the count of failures back, even if nothing is ever said.
-R14 GATEWAY A session that never says its id may be given up once; the second drop ends the terminal.
-R15 GATEWAY A first connection that never opened may be tried anew within the usual number of failures.
-R16 GATEWAY A viewer who leaves while the list is being fetched stops what would have followed.
-R17 GATEWAY On connecting, a stored id in the list is resumed; one that is not is forgotten.
-R18 GATEWAY On connecting, a list that fails or takes longer than 5 s does not stop the attach to a stored id.
-R19 GATEWAY When the last activity is exactly one idle window old, a dropped socket stays down.
-R20 GATEWAY A human who returns or types reconnects, however idle the terminal is.
-R21 GATEWAY Without a usable time of activity a terminal is never kept quiet.
-R22 GATEWAY The quiet rule uses the same window as the hold: two refresh intervals.
-I1 SESSIONS Thirty minutes after the last viewer left, one reap kills by id, even if our socket is long dead.
-I2 SESSIONS A viewer who joins cancels the reap for good.
-I3 SESSIONS One of two viewers leaving changes nothing.
-I4 SESSIONS A reap that is done frees everything: slot, hold, timers, and the entry among the living.
-I5 SESSIONS A process that ends while a reap waits cancels it, and its slot is freed once.
-I6 SESSIONS A session that starts unwatched is armed from its start.
-I7 SESSIONS Arming again moves the deadline by the full time, and still only one reap comes.
-I8 SESSIONS Input without a viewer arms again; a mere look does not, nor does input under a viewer's eyes.
-I9 SESSIONS A watched session is not reaped however quiet its socket is.
+T1 PINNED A forced teardown and a reap kill and close.
+T2 PINNED A detach and a shell's own end neither kill nor close.
+T3 PINNED A viewer who leaves causes no teardown; the terminal merely knows that nobody watches.
+T4 PINNED A forced teardown without a known session id sends no kill, and that is no error.
+T5 PINNED A kill that fails inside a teardown raises nothing and leaves one error line with id and trigger.
+T6 PINNED Once a teardown runs, no reconnect opens anything and a late exit is not told twice.
+T7 PINNED Revoked access and an unpaid account are forced teardowns; a user's own wish is not a trigger.
+T8 PINNED A process that ends by itself gets no kill; its hold and its timers end.
+R1 PINNED A known id that is in the list is attached to.
+R2 PINNED A known id that is not in the list leads to a fresh session; here only by the rules of revival.
+R3 PINNED Without a known id a session of somebody else is never picked, only created.
+R4 PINNED Without a known id no list is fetched.
+R5 PINNED When the list cannot be had, the known id is attached to on trust.
+R6 PINNED Only the id decides whether an entry counts; flags on it do not.
+R7 PINNED Two creates at once each learn their own id; foreign, empty and late announcements are ignored.
+R8 PINNED Ids announced one after the other are stored in that order.
+R9 PINNED Without a viewer a dropped socket causes nothing but a debt, however often it drops.
+R10 PINNED With a viewer, five drops in a row are reconnected and the sixth ends the terminal with -1.
+R11 PINNED A returning viewer pays the debt: attach and replay if the session lives, else a fresh one without an exit.
+R12 PINNED Several errors of one open count as one drop, and an exit after an error is not believed.
+R13 PINNED An open that is confirmed sets the count of failures back, even if nothing is ever said.
+R14 PINNED A session that never says its id may be given up once; the second drop ends the terminal.
+R15 PINNED A first connection that never opened may be tried anew within the usual number of failures.
+R16 PINNED A viewer who leaves while the list is being fetched stops what would have followed.
+R17 PINNED On connecting, a stored id in the list is resumed; one that is not is forgotten.
+R18 PINNED On connecting, a list that fails or takes longer than 5 s does not stop the attach to a stored id.
+R19 PINNED When the last activity is exactly one idle window old, a dropped socket stays down.
+R20 PINNED A human who returns or types reconnects, however idle the terminal is.
+R21 PINNED Without a usable time of activity a terminal is never kept quiet.
+R22 PINNED The quiet rule uses the same window as the hold: two refresh intervals.
+I1 PINNED Thirty minutes after the last viewer left, one reap kills by id, even if our socket is long dead.
+I2 PINNED A viewer who joins cancels the reap for good.
+I3 PINNED One of two viewers leaving changes nothing.
+I4 PINNED A reap that is done frees everything: slot, hold, timers, and the entry among the living.
+I5 PINNED A process that ends while a reap waits cancels it, and its slot is freed once.
+I6 PINNED A session that starts unwatched is armed from its start.
+I7 PINNED Arming again moves the deadline by the full time, and still only one reap comes.
+I8 PINNED Input without a viewer arms again; a mere look does not, nor does input under a viewer's eyes.
+I9 PINNED A watched session is not reaped however quiet its socket is.
 H1 PINNED A viewer or a working agent, and no hold: create.
 H2 PINNED Neither of them, and no hold: nothing.
 H3 PINNED Neither of them, and a hold: delete.

@@ -1,0 +1,137 @@
+"""
+The breaker of one token: telling an incident of the platform from the end of one sprite.
+
+Problem: in an incident the platform answers 401 or 404 for everything, or lists nothing; believed word by word, that
+would prove every session dead, drop every finalizer and launch everything anew. Promise: when several sprites are
+refused at once nothing is proven, forgotten or launched, and hardly anything is asked; one sprite that is gone opens
+nothing; and it closes by itself with the first list that shows a sprite we know.
+
+Source: design 5 (docs/architecture.md). All times are monotonic.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final, assert_never
+
+from controller.api.session import Cause
+from controller.errors import Failure
+
+SPRITES_AT_LEAST: Final = 3
+"""So many sprites must be refused, and half of those the token is known to have had."""
+WITHIN: Final = timedelta(seconds=60)
+PROBE_INTERVAL: Final = timedelta(seconds=30)
+"""While it is open the list of sprites is the only call, and comes this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """
+    What one token's recent answers come to.
+
+    Args:
+        refused: When each sprite was last refused, by name; one that answered well since is not in it.
+        opened: Since when it is open; None where it is closed.
+        closed_since: Since when it has been closed without a break, as long as it is.
+    """
+
+    refused: Mapping[str, timedelta] = field(default_factory=dict)
+    opened: timedelta | None = None
+    closed_since: timedelta = timedelta.min
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the platform has an incident, as far as this token shows."""
+        return self.opened is not None
+
+
+class Conclusion(StrEnum):
+    """What a visit may conclude, as far as it rests on what the platform says."""
+
+    SPRITE_GONE = "SpriteGone"
+    """Its sprite is missing from two listings."""
+    SESSION_ENDED = "SessionEnded"
+    """Its session is missing from a list, or was lost."""
+    NEVER_STARTED = "NeverStarted"
+    """Its launch left no trace."""
+    SESSION_WANTED = "SessionWanted"
+    """It needs a session: adopt, launch or launch again."""
+    NOTHING_TO_GUARD = "NothingToGuard"
+    """It has no session, or one whose end was proven before: its finalizer may go."""
+    ORPHANED = "Orphaned"
+    """`deletionPolicy: Orphan` gives the session up."""
+
+
+def note_answer(
+    breaker: Breaker, sprite: str, failure: Failure | None, *, known: Collection[str], now: timedelta
+) -> Breaker:
+    """
+    Weigh the answer to one call about one sprite.
+
+    Only 401 and 404 count as refusals; any other failure says nothing either way. A success takes the sprite's refusal
+    back, and does not close a breaker that is open: a call that was under way before may still succeed.
+
+    Args:
+        breaker: What was known.
+        sprite: Its name.
+        failure: What happened; None for a success.
+        known: The sprites of this token that were ever seen, in this process or by an object's status. A refusal of one
+            that never was counts for nothing: somebody may have declared it before creating it.
+        now: Monotonic.
+    """
+    if failure is None and sprite not in breaker.refused:
+        return breaker
+    if failure is None:
+        return replace(breaker, refused={name: at for name, at in breaker.refused.items() if name != sprite})
+    if failure not in (Failure.UNAUTHORIZED, Failure.NOT_FOUND) or sprite not in known:
+        return breaker
+    return _judge(replace(breaker, refused={**breaker.refused, sprite: now}), known, now)
+
+
+def note_listing(breaker: Breaker, listed: Collection[str], *, known: Collection[str], now: timedelta) -> Breaker:
+    """
+    Weigh a complete listing of the token's sprites (200, paged to its end).
+
+    One that shows a sprite we know closes the breaker. One that shows none of them refuses all of them at once.
+    """
+    if not known:
+        return breaker
+    if any(name in known for name in listed):
+        return Breaker(closed_since=now) if breaker.is_open else breaker
+    return _judge(replace(breaker, refused={**breaker.refused, **dict.fromkeys(known, now)}), known, now)
+
+
+def _judge(breaker: Breaker, known: Collection[str], now: timedelta) -> Breaker:
+    """Open it when enough sprites were refused within the time; forget older refusals."""
+    recent = {name: at for name, at in breaker.refused.items() if name in known and now - at <= WITHIN}
+    opens = len(recent) >= SPRITES_AT_LEAST and 2 * len(recent) >= len(known)
+    return replace(breaker, refused=recent, opened=now if opens and not breaker.is_open else breaker.opened)
+
+
+def may_call(breaker: Breaker, cause: Cause) -> bool:
+    """Tell whether a call may go out: while it is open, only the list of sprites."""
+    return not breaker.is_open or cause is Cause.METADATA
+
+
+def may_conclude(breaker: Breaker, conclusion: Conclusion) -> bool:
+    """Tell whether a conclusion may be drawn: while it is open, only those that ask nothing of the platform."""
+    match conclusion:
+        case Conclusion.NOTHING_TO_GUARD | Conclusion.ORPHANED:
+            return True
+        case Conclusion.SPRITE_GONE | Conclusion.SESSION_ENDED | Conclusion.NEVER_STARTED | Conclusion.SESSION_WANTED:
+            return not breaker.is_open
+        case _:
+            assert_never(conclusion)
+
+
+def was_closed_since(breaker: Breaker, moment: timedelta) -> bool:
+    """Tell whether it has been closed all the while: two listings count together only then."""
+    return not breaker.is_open and breaker.closed_since <= moment
+
+
+def probe_in(breaker: Breaker, last_listing: timedelta | None, *, now: timedelta) -> timedelta | None:
+    """Give the wait until the next list while it is open; None where it is closed and nothing needs probing."""
+    if not breaker.is_open:
+        return None
+    return timedelta(0) if last_listing is None else max(timedelta(0), last_listing + PROBE_INTERVAL - now)

@@ -1,0 +1,249 @@
+"""
+When a session that nobody watches is ended, and what an occasion may end at all.
+
+Problem: a forgotten terminal bills until somebody notices, and one that is ended too early loses somebody's work.
+Promise: the idle time counts from a moment in the status, so a restart neither shortens nor extends it; somebody who
+attaches stops a reap up to the last read before SIGKILL; a reap never wakes a sprite, it is owed until the sprite runs;
+a reap that fails is repeated, since nothing but its proof ends it; and a busy terminal is announced beforehand.
+
+Source: behaviour cases I1 to I9 and T1 to T8; design 3, 4.4, 5 and 9 (docs/architecture.md).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, assert_never
+
+from controller.api.conditions import Reason
+from controller.api.session import Identity, SpriteState
+from controller.api.terminal import IdlePolicy, KillTrigger
+from controller.plan.activity import Activity, find_latest, is_agent_running
+from controller.plan.kill import METADATA_AGE, KillEvidence, is_cold_proof
+from controller.plan.looks import LookFailed, NotLooked, SpriteAway, SpriteLook, SpriteSeen
+from controller.plan.steps import Happening
+
+WARNED_BEFORE: Final = timedelta(minutes=5)
+"""A busy terminal is announced this long before it is reaped."""
+
+OBJECT_READ_AGE: Final = timedelta(seconds=1)
+"""The object is read again, consistently, at most this long before a reap's SIGKILL."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReapFacts:
+    """
+    What the question for a reap weighs.
+
+    Args:
+        identity: The session.
+        live: It is not known to have ended, and neither `terminated` nor a deletion ends it.
+        attached: Somebody counts as a viewer.
+        suspended: `spec.suspend`.
+        idle_timeout: Zero means never.
+        policy: What counts as idle.
+        detached_time: `status.detachedTime`; None where it is not recorded yet, and then it counts from now.
+        input_time: When input was last delivered; under a viewer's eyes it makes no difference.
+        activity: What was seen of it, as far as anybody saw.
+        idle_after: Activity younger than this makes a terminal busy.
+        warned_for: From which moment the idle time counted when its end was last announced.
+        begun: `status.kill` stands with trigger Reaped and without proof.
+        settled: A SIGKILL of this reap was settled and waits for its proof.
+        sprite: The last look at its sprite.
+        last_wake_time: Our last call that could have woken the sprite.
+        now: Monotonic.
+        now_time: Wall time.
+    """
+
+    identity: Identity
+    live: bool
+    attached: bool
+    suspended: bool
+    idle_timeout: timedelta
+    policy: IdlePolicy
+    detached_time: datetime | None
+    input_time: datetime | None
+    activity: Activity
+    idle_after: timedelta
+    warned_for: datetime | None
+    begun: bool
+    settled: bool
+    sprite: SpriteLook
+    last_wake_time: datetime | None
+    now: timedelta
+    now_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NotArmed:
+    """Nothing counts down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """
+    It counts down from `since`; ask again after `after`.
+
+    `warn` True means: announce it now, and remember that with `since`.
+    """
+
+    since: datetime
+    after: timedelta
+    warn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LookFirst:
+    """Due, and nobody knows whether the sprite runs: read its metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """Due, and the sprite is paused: done when it next runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reap:
+    """Due: kill with proof, trigger Reaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReapProven:
+    """Due, and the session is gone already: Reaped, not Lost."""
+
+    evidence: KillEvidence
+
+
+ReapPlan = NotArmed | Armed | LookFirst | Owed | Reap | ReapProven
+
+
+def plan_reap(facts: ReapFacts) -> ReapPlan:
+    """
+    Decide whether a session is reaped. Total.
+
+    Exactly at the end of the idle time it is due. A kill that was settled is proven whatever happens meanwhile; one
+    that was only begun goes on under `suspend`, and gives way to somebody who attaches.
+    """
+    if not facts.live:
+        return NotArmed()
+    if facts.settled:
+        return Reap()
+    if facts.attached or facts.idle_timeout <= timedelta(0) or (facts.suspended and not facts.begun):
+        return NotArmed()
+    since = find_idle_since(facts)
+    remaining = facts.idle_timeout - (facts.now_time - since)
+    if remaining > timedelta(0):
+        return _count_down(facts, since, remaining)
+    return _plan_due(facts)
+
+
+def find_idle_since(facts: ReapFacts) -> datetime:
+    """
+    Give the moment from which the idle time counts: the last viewer's leaving, or input that came after it.
+
+    With `Inactive` activity counts as well, as far as anybody saw it: silence that nobody could hear does not postpone
+    a reap for ever.
+    """
+    times = [facts.detached_time or facts.now_time, facts.input_time]
+    if facts.policy is IdlePolicy.INACTIVE:
+        times.append(facts.activity.latest)
+    return find_latest(times) or facts.now_time
+
+
+def is_reread_due(read: timedelta | None, *, now: timedelta) -> bool:
+    """Tell whether the object must be read again before a reap's SIGKILL: somebody may just have attached."""
+    return read is None or now - read > OBJECT_READ_AGE
+
+
+def describe_warning(facts: ReapFacts, after: timedelta) -> Happening:
+    """Announce the reap of a busy terminal, with the ways out."""
+    minutes, seconds = divmod(int(after.total_seconds()), 60)
+    note = (
+        f"Session {facts.identity.session_id} is busy and nobody is attached; it ends in {minutes} min {seconds} s. "
+        "Attach, or set `idlePolicy: Inactive` or a longer `idleTimeoutSeconds`, to keep it."
+    )
+    return Happening(Reason.DETACHED, note, warning=True)
+
+
+def _count_down(facts: ReapFacts, since: datetime, remaining: timedelta) -> Armed:
+    if remaining > WARNED_BEFORE:
+        return Armed(since, remaining - WARNED_BEFORE)
+    busy = is_agent_running(facts.activity.latest, idle_after=facts.idle_after, now=facts.now_time)
+    warn = busy and facts.policy is IdlePolicy.DETACHED and facts.warned_for != since
+    return Armed(since, remaining, warn=warn)
+
+
+def _plan_due(facts: ReapFacts) -> ReapPlan:
+    match facts.sprite:
+        case NotLooked():
+            return LookFirst()
+        case SpriteSeen() as seen:
+            if facts.now - seen.started > METADATA_AGE:
+                return LookFirst()
+            if is_cold_proof(seen, facts.identity, last_wake_time=facts.last_wake_time):
+                return ReapProven(KillEvidence.SPRITE_COLD)
+            return Owed() if seen.sprite.state in (SpriteState.WARM, SpriteState.COLD) else Reap()
+        case SpriteAway() | LookFailed():
+            # The kill's own plan says what these mean; neither of them sends anything.
+            return Reap()
+        case _:
+            assert_never(facts.sprite)
+
+
+# --- what an occasion may end -----------------------------------------------------------------------------------------
+
+
+class Trigger(StrEnum):
+    """An occasion on which something of a terminal may end."""
+
+    FORCED_TEARDOWN = "forced-teardown"
+    """Somebody, a person or the platform, declared its end."""
+    IDLE_REAP = "idle-reap"
+    DETACH = "detach"
+    SHELL_EXIT = "shell-exit"
+
+
+@dataclass(frozen=True, slots=True)
+class Teardown:
+    """
+    What a trigger ends.
+
+    Args:
+        kill: The session to kill with proof; None where the process is left alone, or was never learned.
+        close: Whether sockets of ours that lead to it are closed.
+    """
+
+    kill: Identity | None
+    close: bool
+
+
+def plan_teardown(trigger: Trigger, identity: Identity | None) -> Teardown:
+    """
+    Decide what a trigger may end.
+
+    Leaving is not ending: only a forced teardown and the reap reach the process. Without an identity there is nothing
+    to kill, which is no error; whether a launch may have begun is searched for elsewhere (K14).
+    """
+    match trigger:
+        case Trigger.FORCED_TEARDOWN | Trigger.IDLE_REAP:
+            return Teardown(kill=identity, close=True)
+        case Trigger.DETACH | Trigger.SHELL_EXIT:
+            return Teardown(kill=None, close=False)
+        case _:
+            assert_never(trigger)
+
+
+def name_trigger(kill: KillTrigger) -> Trigger:
+    """Name the trigger of a kill; every end that was asked for is declared in the object, so each kill has one."""
+    match kill:
+        case KillTrigger.TERMINATED | KillTrigger.DELETED:
+            return Trigger.FORCED_TEARDOWN
+        case KillTrigger.REAPED:
+            return Trigger.IDLE_REAP
+        case _:
+            assert_never(kill)
+
+
+def describe_failed_teardown(trigger: Trigger, identity: Identity, message: str) -> Happening:
+    """Tell of a teardown whose kill failed, in one line with session and trigger; it is repeated and raises nothing."""
+    note = f"The {trigger.value} of session {identity.session_id} has not ended it yet and is repeated: {message}"
+    return Happening(Reason.KILL_FAILED, note, warning=True)
