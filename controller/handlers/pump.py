@@ -164,7 +164,6 @@ class Pump:
         self._sessions: list[aiohttp.ClientSession] = []
         self._last_login: timedelta | None = None
         self._login_repeats = 0
-        self._unseen = 0
         self._watched: set[str] = set()
         self.ready = asyncio.Event()
         """Set on the main loop once every object of the first list was delivered."""
@@ -295,13 +294,21 @@ class Pump:
         except Exception:  # kopf would log it with the object and go on; the resync finds what is missing.
             self.errors += 1
             log.exception("An event was not understood.")
-        if event["type"] is None:
-            self._unseen -= 1
-            self._judge_ready()
+
+    def _take_page(self, page: dict[str, Any]) -> None:
+        """
+        Hand over a page of a list, and leave kopf its version and the way to the next page.
+
+        For each listed object kopf would start a worker and keep a memory, and come to the same handler in the end.
+        Observed: kopf 1.45.2, 4,000 objects of 3.5 KB: 0.36 ms of CPU and 6.5 KiB of memory each.
+        """
+        items, page["items"] = page.get("items") or (), []
+        for item in items:
+            self._see({"type": None, "object": item})
 
     def _judge_ready(self) -> None:
-        """Say that the first list has passed: every watch has begun, and nothing that was listed is on its way."""
-        if self._unseen <= 0 and len(self._watched) == max(1, len(self._settings.namespaces)):
+        """Say that the first list has passed: a watch begins after the last page of its list was handed over."""
+        if len(self._watched) == max(1, len(self._settings.namespaces)):
             cast("Handover", self._handover).mark(self.ready.set)
 
     async def _login(self) -> kopf.AiohttpSession:
@@ -360,14 +367,14 @@ class Pump:
         return latest if told is None else min(latest, max(told, now + self._settings.login_pause_max))
 
     def _build_response_class(self) -> type[aiohttp.ClientResponse]:
-        """Parse bodies with orjson, three times as fast on a page of 500 objects, and count what was listed."""
+        """Parse bodies with orjson, three times as fast on a page of 500 objects, and take what was listed."""
         pump = self
 
         class Response(aiohttp.ClientResponse):
             async def json(self, **_: Any) -> Any:
                 body = orjson.loads(await self.read())
-                if isinstance(body, Mapping) and self.url.path.endswith(f"/{PLURAL}") and self.status == 200:
-                    pump._unseen += len(body.get("items") or ())  # A class inside its own class.
+                if isinstance(body, dict) and self.url.path.endswith(f"/{PLURAL}") and self.status == 200:
+                    pump._take_page(body)  # A class inside its own class.
                 return body
 
         return Response
