@@ -12,11 +12,15 @@ import yaml
 from controller.errors import AgentTerminalError
 from controller.lab.binaries import build_progress, find_binaries, read_binaries_settings
 from controller.lab.emulator import Isolation
+from controller.lab.rights import read_rules
 from controller.lab.world import World, WorldSettings
 from controller.settings import environment, read_cache_folder
 
 OPERATOR_COMMAND: Final = (sys.executable, "-P", "-m", "controller.cli.main", "operator")
 """-P: a folder that happens to be called `controller` where we were started is not ours."""
+
+REPOSITORY: Final = Path(__file__).parents[2]
+RULES: Final = REPOSITORY / "charts/agentterminal-operator/files/rules.yaml"
 
 PLAIN_HELP: Final = (
     "Run sessions without namespaces, where the system has none. Lost are: a sprite's own /home/sprite, /tmp and"
@@ -32,9 +36,12 @@ async def build_world(*, plain: bool) -> World:
     """Find or make the binaries, and give a world that is still to be started."""
     environ = environment()
     settings = read_binaries_settings(environ, cache=read_cache_folder(environ))
+    # What can be missing at once is looked for before what may take minutes.
+    rules = read_rules(RULES)
+    find_examples()
     binaries = await find_binaries(settings, build_progress())
     isolation = Isolation.PLAIN if plain else Isolation.AUTO
-    return World(binaries, WorldSettings(OPERATOR_COMMAND, environ, isolation))
+    return World(binaries, WorldSettings(OPERATOR_COMMAND, rules, environ, isolation))
 
 
 def find_examples() -> Path:
@@ -44,7 +51,7 @@ def find_examples() -> Path:
     Raises:
         ExamplesMissing: The code was installed without its repository.
     """
-    folder = Path(__file__).parents[2] / "examples"
+    folder = REPOSITORY / "examples"
     if not (folder / "adopted.yaml").is_file():
         raise ExamplesMissing(f"There is no folder {folder}: demo and lab run from a clone of the repository.")
     return folder

@@ -1,54 +1,70 @@
 """
 The rights of the operator in the lab.
 
-Problem: an operator that is shown as administrator proves nothing about the rights it is installed with. Promise: the
-rules are those of the chart, word for word (`tests/lab/test_rights.py`).
+Problem: an operator that is shown as administrator proves nothing about the rights it is installed with. Promise: it
+gets the rules that the chart gives it, out of the same file.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
+
+import yaml
+
+from controller.errors import AgentTerminalError
 
 OPERATOR_NAMESPACE: Final = "agentterminal"
 OPERATOR_NAME: Final = "agentterminal-operator"
 
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 
-TERMINAL_RULES: Final[Sequence[Mapping[str, Any]]] = (
-    {"apiGroups": ["agentterminal.dev"], "resources": ["agentterminals"], "verbs": ["get", "list", "watch", "patch"]},
-    {"apiGroups": ["agentterminal.dev"], "resources": ["agentterminals/status"], "verbs": ["patch"]},
-    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-)
-CRD_RULES: Final[Sequence[Mapping[str, Any]]] = (
-    {
-        "apiGroups": ["apiextensions.k8s.io"],
-        "resources": ["customresourcedefinitions"],
-        "resourceNames": ["agentterminals.agentterminal.dev"],
-        "verbs": ["get"],
-    },
-)
+Rule = Mapping[str, Any]
 
 
-def build_secret_rules(names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-    """Secrets: get, and only by name."""
-    return ({"apiGroups": [""], "resources": ["secrets"], "resourceNames": list(names), "verbs": ["get"]},)
+class RulesMissing(AgentTerminalError):
+    """The chart is not where it belongs."""
 
 
-def build_rights(*, secrets: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+@dataclass(frozen=True)
+class Rules:
+    """What the operator may do, in three roles."""
+
+    terminals: Sequence[Rule]
+    crd: Sequence[Rule]
+    secrets: Sequence[Rule]
+    """Without the names of Secrets, which are added where the role is made."""
+
+
+def read_rules(path: Path) -> Rules:
+    """
+    Read the chart's file of rules.
+
+    Raises:
+        RulesMissing: There is none.
+    """
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        raise RulesMissing(f"There is no file {path}: demo and lab run from a clone of the repository.") from None
+    return Rules(**yaml.safe_load(text))
+
+
+def build_rights(rules: Rules, *, secrets: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """
     Build every RBAC object, each with the path it is created at.
 
     Args:
+        rules: What the operator may do.
         secrets: The names of the Secrets that the operator may read, by namespace. The namespaces have to exist.
     """
-    for name, rules in ((OPERATOR_NAME, TERMINAL_RULES), (f"{OPERATOR_NAME}:crd", CRD_RULES)):
-        yield f"{_RBAC}/clusterroles", {"metadata": {"name": name}, "rules": list(rules)}
+    for name, cluster_rules in ((OPERATOR_NAME, rules.terminals), (f"{OPERATOR_NAME}:crd", rules.crd)):
+        yield f"{_RBAC}/clusterroles", {"metadata": {"name": name}, "rules": list(cluster_rules)}
         yield f"{_RBAC}/clusterrolebindings", _bind("ClusterRole", name)
     for namespace, names in secrets.items():
         name = f"{OPERATOR_NAME}-secrets"
-        yield (
-            f"{_RBAC}/namespaces/{namespace}/roles",
-            {"metadata": {"name": name}, "rules": list(build_secret_rules(names))},
-        )
+        named = [{**rule, "resourceNames": list(names)} for rule in rules.secrets]
+        yield f"{_RBAC}/namespaces/{namespace}/roles", {"metadata": {"name": name}, "rules": named}
         yield f"{_RBAC}/namespaces/{namespace}/rolebindings", _bind("Role", name)
 
 

@@ -30,7 +30,7 @@ from controller.lab.control_plane import Completed, ControlPlane
 from controller.lab.emulator import Emulator, EmulatorSettings, Isolation
 from controller.lab.process_table import HostProcess, find_process
 from controller.lab.processes import Janitor, start_child, stop_child
-from controller.lab.rights import OPERATOR_NAME, OPERATOR_NAMESPACE, build_rights
+from controller.lab.rights import OPERATOR_NAME, OPERATOR_NAMESPACE, Rules, build_rights
 
 NAMESPACE: Final = "demo"
 SECRET: Final = "sprites-token"
@@ -65,11 +65,13 @@ class WorldSettings:
 
     Args:
         operator_command: What starts the operator; `--kubeconfig FILE` is put behind it.
+        rules: What the operator may do.
         environment: What operator and commands get, less everything that is meant for an operator of the user's own.
         isolation: What a session's process is.
     """
 
     operator_command: Sequence[str]
+    rules: Rules
     environment: Mapping[str, str]
     isolation: Isolation = Isolation.AUTO
 
@@ -252,7 +254,7 @@ class World:
             await self._create("/api/v1/namespaces", {"metadata": {"name": namespace}})
         secret = {"metadata": {"name": SECRET}, "stringData": {"token": self._emulator.token}}
         await self._create(f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
-        for path, right in build_rights(secrets={NAMESPACE: [SECRET]}):
+        for path, right in build_rights(self._settings.rules, secrets={NAMESPACE: [SECRET]}):
             await self._create(path, right)
         await self._start_operator()
 

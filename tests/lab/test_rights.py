@@ -1,33 +1,28 @@
-"""The operator of the lab has the rights of the chart: no more, no less."""
+"""The operator of the lab has the rights that the chart gives it: no more, no less."""
 
-import re
-from typing import Any
+from pathlib import Path
 
-import yaml
+import pytest
 
-from controller.lab.rights import CRD_RULES, TERMINAL_RULES, build_rights, build_secret_rules
-from tests.house.cases import ROOT
+from controller.cli.worlds import RULES
+from controller.lab.rights import Rules, RulesMissing, build_rights, read_rules
 
-TEMPLATE = ROOT / "charts/agentterminal-operator/templates/rbac.yaml"
-
-
-def read_chart() -> list[list[dict[str, Any]]]:
-    """The rules of each role in the chart, in the order of the file."""
-    text = TEMPLATE.read_text().replace("{{- toYaml .names | nindent 6 }}", "[some-secret]")
-    found = []
-    for document in re.split(r"^---$", text, flags=re.MULTILINE):
-        _, rules, body = document.partition("\nrules:\n")
-        if rules:
-            found.append(yaml.safe_load(re.sub(r"^\{\{.*$", "", body, flags=re.MULTILINE)))
-    return found
+TERMINALS = {"apiGroups": ["agentterminal.dev"], "resources": ["agentterminals"], "verbs": ["get"]}
+CRD = {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["get"]}
+SECRETS = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
 
 
-def test_the_roles_of_the_lab_are_those_of_the_chart() -> None:
-    assert read_chart() == [list(TERMINAL_RULES), list(CRD_RULES), list(build_secret_rules(["some-secret"]))]
+def test_every_rule_of_the_chart_is_given_and_no_other() -> None:
+    rules = read_rules(RULES)
+    given = [rule for _, body in build_rights(rules, secrets={"demo": ["one"]}) for rule in body.get("rules", [])]
+
+    assert len(rules.terminals) > 0
+    assert given == [*rules.terminals, *rules.crd, *({**rule, "resourceNames": ["one"]} for rule in rules.secrets)]
 
 
 def test_every_role_is_bound_to_the_operators_account_and_to_nobody_else() -> None:
-    objects = list(build_rights(secrets={"demo": ["one"], "other": ["two"]}))
+    rights = build_rights(Rules([TERMINALS], [CRD], [SECRETS]), secrets={"demo": ["one"], "other": ["two"]})
+    objects = list(rights)
     roles = [(path.rsplit("/", 1)[0], body["metadata"]["name"]) for path, body in objects if "rules" in body]
     bound = [(path.rsplit("/", 1)[0], body["roleRef"]["name"]) for path, body in objects if "roleRef" in body]
 
@@ -36,3 +31,16 @@ def test_every_role_is_bound_to_the_operators_account_and_to_nobody_else() -> No
     for _, body in objects:
         for subject in body.get("subjects", []):
             assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", "agentterminal")
+
+
+def test_a_secret_may_be_read_by_its_name_only() -> None:
+    rights = dict(build_rights(Rules([], [], [SECRETS]), secrets={"demo": ["one"], "other": ["two", "three"]}))
+
+    for namespace, names in (("demo", ["one"]), ("other", ["two", "three"])):
+        (rule,) = rights[f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles"]["rules"]
+        assert rule == {**SECRETS, "resourceNames": names}
+
+
+def test_a_package_without_its_repository_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RulesMissing, match=r"rules\.yaml: demo and lab run from a clone of the repository\."):
+        read_rules(tmp_path / "rules.yaml")

@@ -16,8 +16,9 @@ import pytest
 
 from controller.cli.demo import DemoFailed, Story
 from controller.cli.telling import PlainTeller
-from controller.cli.worlds import OPERATOR_COMMAND
+from controller.cli.worlds import OPERATOR_COMMAND, RULES
 from controller.lab.binaries import Binaries, build_progress, find_binaries, read_binaries_settings
+from controller.lab.rights import read_rules
 from controller.lab.world import World, WorldFailed, WorldSettings
 from controller.settings import environment, read_cache_folder
 from tests.lab.watching import list_children, read_command, until, until_gone
@@ -76,6 +77,7 @@ class Place:
     async def _build(self) -> World:
         settings = WorldSettings(
             OPERATOR_COMMAND,
+            read_rules(RULES),
             {
                 **environment(),
                 "HOME": str(self.home),
@@ -237,7 +239,7 @@ def test_an_object_that_leaves_processes_behind_fails_the_story(place: Place) ->
 async def test_an_operator_that_does_not_start_is_told_with_its_log_and_leaves_nothing(
     command: tuple[str, ...], told: str
 ) -> None:
-    world = World(await find(), WorldSettings(command, environment()))
+    world = World(await find(), WorldSettings(command, read_rules(RULES), environment()))
 
     with pytest.raises(ExceptionGroup) as caught:
         await world.start()
