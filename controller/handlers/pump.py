@@ -68,9 +68,10 @@ class PumpSettings:
     reconnect_backoff: timedelta = timedelta(seconds=1)
     """Between two watches: ten a second, kopf's default, is no help to a server that just came up."""
 
-    idle_timeout: timedelta = timedelta(milliseconds=500)
-    """How long kopf keeps the worker of an object after its last event. Short, since thousands come at once; not
-    nothing, since kopf then never takes an event at all."""
+    idle_timeout: timedelta = timedelta(milliseconds=100)
+    """How long kopf keeps the worker of an object after its last event. Thousands come at once in the first list: a
+    tenth of a second saves 15 MiB there against half a second, and costs nothing. Not nothing at all, since kopf then
+    never takes an event. Measured with 10,000 objects of 5 KB."""
 
     error_delay_max: timedelta = timedelta(seconds=60)
     """kopf turns deaf to an object after errors of its own, for up to 610 s by default."""

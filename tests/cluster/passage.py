@@ -92,15 +92,22 @@ class Passage:
         async with self.session.request(
             request.method, f"{self.upstream}{request.path_qs}", headers=headers, data=await request.read() or None
         ) as theirs:
-            ours = web.StreamResponse(status=theirs.status, headers={"Content-Type": theirs.headers["Content-Type"]})
-            await ours.prepare(request)
-            with suppress(aiohttp.ClientError, ConnectionError):
-                async for chunk in theirs.content.iter_any():
-                    await ours.write(chunk)
-                await ours.write_eof()
+            try:
+                ours = web.StreamResponse(
+                    status=theirs.status, headers={"Content-Type": theirs.headers["Content-Type"]}
+                )
+                await ours.prepare(request)
+                with suppress(aiohttp.ClientError, ConnectionError):
+                    async for chunk in theirs.content.iter_any():
+                        await ours.write(chunk)
+                    await ours.write_eof()
+                    return ours
+                transport.abort()
                 return ours
-            transport.abort()
-            return ours
+            finally:
+                # A watch that was cut: saying goodbye over TLS would outlast the test's loop.
+                if theirs.connection is not None and theirs.connection.transport is not None:
+                    theirs.connection.transport.abort()
 
 
 @asynccontextmanager

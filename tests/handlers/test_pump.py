@@ -99,7 +99,7 @@ def test_kopf_is_told_to_watch_and_nothing_else() -> None:
         told.queueing.idle_timeout,
         told.queueing.worker_limit,
         told.process.ultimate_exiting_timeout,
-    ) == (False, True, True, 500, 10, 1, 30, 0.5, None, None)
+    ) == (False, True, True, 500, 10, 1, 30, 0.1, None, None)
     assert max(told.queueing.error_delays) == 60
     assert told.persistence.finalizer == KOPF_FINALIZER != FINALIZER
 
