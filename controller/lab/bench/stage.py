@@ -28,7 +28,7 @@ from controller.lab.bench.sprites import SpritesLab
 from controller.lab.binaries import Binaries
 from controller.lab.control_plane import ControlPlane
 from controller.lab.processes import start_child, stop_child
-from controller.lab.rights import OPERATOR_NAME, OPERATOR_NAMESPACE, build_rights
+from controller.lab.rights import OPERATOR_NAME, OPERATOR_NAMESPACE, Rules, build_rights
 
 SECRET: Final = "sprites-token"
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -66,12 +66,14 @@ class StageSettings:
     Args:
         operator_command: What starts the operator; `--kubeconfig FILE` is put behind it.
         emulator_command: What starts the emulator; its options are put behind it.
+        rules: What the operator may do.
         environment: What both get, less everything that is meant for an operator of the user's own.
         clock: Tells how long things take.
     """
 
     operator_command: Sequence[str]
     emulator_command: Sequence[str]
+    rules: Rules
     environment: Mapping[str, str]
     clock: Clock
 
@@ -196,7 +198,7 @@ class Stage:
             await self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
         secret = {"metadata": {"name": SECRET}, "stringData": {"token": token}}
         await self.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
-        for path, right in build_rights(secrets={NAMESPACE: [SECRET]}):
+        for path, right in build_rights(self._settings.rules, secrets={NAMESPACE: [SECRET]}):
             await self.api.request("POST", path, right)
         await self._wait_for_kind()
 
