@@ -41,6 +41,20 @@ class _Listing:
     read_time: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """
+    What a refresh has brought to light, as fingerprints of tokens.
+
+    Args:
+        refused: Those that are not accepted (401).
+        recovered: Those whose metadata could not be read for a while, and now can.
+    """
+
+    refused: frozenset[str]
+    recovered: frozenset[str]
+
+
 L = TypeVar("L", _Listing | LookFailed, SessionsLook, SpriteLook)
 
 
@@ -90,6 +104,8 @@ class _TokenBook:
     listings: _Shared[_Listing | LookFailed] = field(default_factory=_Shared[_Listing | LookFailed])
     listing: _Listing | None = None
     sprites: dict[str, _SpriteBook] = field(default_factory=dict)
+    is_troubled: bool = False
+    """Its metadata could not be read at some time since the last refresh that worked."""
     seen: set[str] = field(default_factory=set)
     """The id of every sprite that it ever showed."""
     missing: dict[str, timedelta] = field(default_factory=dict)
@@ -201,26 +217,33 @@ class SpriteObserver:
         """Give the two places for kills in flight on one sprite."""
         return self._sprite_book(self._book(token), name).kills
 
-    async def refresh(self, in_use: Set[str]) -> Set[str]:
+    async def refresh(self, in_use: Set[str]) -> Refreshed:
         """
         Read the metadata of every token in use, and forget the others: a rotated token is not asked for ever.
 
         Args:
             in_use: The fingerprints of the tokens by which objects are looked at.
-
-        Returns:
-            The fingerprints of those that were refused (401); other failures are left to whoever needs an answer.
         """
         now = self._clock.monotonic()
-        refused = set()
         for fingerprint, book in tuple(self._tokens.items()):
             if fingerprint not in in_use and now - book.used_at > FORGET_AFTER:
                 del self._tokens[fingerprint]
-                continue
+        refused, recovered = set(), set()
+
+        async def read(fingerprint: str, book: _TokenBook) -> None:
             look = await book.listings.get(now, partial(self._list_sprites, book))
-            if isinstance(look, LookFailed) and look.failure is Failure.UNAUTHORIZED:
+            if not isinstance(look, LookFailed):
+                if book.is_troubled:
+                    recovered.add(fingerprint)
+                book.is_troubled = False
+            elif look.failure is Failure.UNAUTHORIZED:
                 refused.add(fingerprint)
-        return refused
+
+        # At the same time: a token whose calls time out must not keep the others waiting.
+        async with asyncio.TaskGroup() as group:
+            for fingerprint, book in self._tokens.items():
+                group.create_task(read(fingerprint, book))
+        return Refreshed(frozenset(refused), frozenset(recovered))
 
     def _book(self, token: Token) -> _TokenBook:
         book = self._tokens.get(token.fingerprint)
@@ -243,14 +266,18 @@ class SpriteObserver:
             started = self._clock.monotonic()
             sprites = await self._client.list_sprites(book.token, cause=Cause.METADATA)
         except SpritesError as error:
-            self.slow_down(book.token, error)
-            return started, LookFailed(error.failure, error.message, started, error.retry_after)
+            book.is_troubled = True
+            return started, self._fail(book, error, started)
         listing = _Listing({sprite.name: sprite for sprite in sprites}, started, self._clock.now())
         former, book.listing = book.listing, listing
         book.seen.update(sprite.id for sprite in sprites)
         self._note_missing(book, former, listing)
         self._tell_changes(former, listing)
         return started, listing
+
+    def _fail(self, book: _TokenBook, error: SpritesError, started: timedelta) -> LookFailed:
+        self.slow_down(book.token, error)
+        return LookFailed(error.failure, error.message, started, error.retry_after)
 
     @staticmethod
     def _note_missing(book: _TokenBook, former: _Listing | None, listing: _Listing) -> None:
@@ -279,8 +306,7 @@ class SpriteObserver:
         except NotFound:
             return started, SpriteAway(started, self._clock.now(), confirmed=False)
         except SpritesError as error:
-            self.slow_down(book.token, error)
-            return started, LookFailed(error.failure, error.message, started, error.retry_after)
+            return started, self._fail(book, error, started)
         return started, SpriteSeen(sprite, started, self._clock.now())
 
     def _judge_sprite(
@@ -308,8 +334,7 @@ class SpriteObserver:
             sprite.last_wake_time = self._clock.now()
             sessions = await self._client.list_sessions(book.token, name, cause=cause)
         except SpritesError as error:
-            self.slow_down(book.token, error)
-            return started, LookFailed(error.failure, error.message, started, error.retry_after)
+            return started, self._fail(book, error, started)
         sprite.sessions = Listed(sessions, started)
         sprite.awake_at = self._clock.monotonic()
         return started, sprite.sessions

@@ -278,9 +278,13 @@ class Operator:
         """Read the sprites of every token in use, again and again; it never wakes one."""
         while True:
             await self._clock.sleep(self._settings.metadata_interval)
-            refused = await self._observer.refresh(self._reconciler.fingerprints())
-            for uid in self._reconciler.find_by_tokens(refused):
+            refreshed = await self._observer.refresh(self._reconciler.fingerprints())
+            for uid in self._reconciler.find_by_tokens(refreshed.refused):
                 self.queue.add(uid)
+            for uid in self._reconciler.find_by_tokens(refreshed.recovered):
+                # Its own wait may have grown to minutes during the outage.
+                if not self._is_settled(uid):
+                    self.queue.add(uid)
 
     async def _check_sessions(self) -> None:
         """Look now and then whether what lives still does: per sprite, and only where the sprite runs by itself."""
