@@ -108,6 +108,15 @@ def test_a_process_that_works_has_cost_cpu_and_memory_and_one_that_waits_has_not
             process.kill()
 
 
+def test_the_cpu_of_a_process_is_its_own_time_and_that_of_its_system_calls() -> None:
+    for _ in range(20_000):
+        Path("/proc/self/stat").stat()
+    own = os.times()
+
+    assert own.system > 0
+    assert read_cpu(os.getpid()).total_seconds() == pytest.approx(own.user + own.system, abs=0.03)
+
+
 def test_what_a_process_costs_keeps_the_machine_busy() -> None:
     before, own = read_busy(), read_cpu(os.getpid())
     sum(range(8_000_000))
