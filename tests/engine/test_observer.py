@@ -140,20 +140,22 @@ async def test_an_answer_is_given_again_for_as_long_as_it_is_young_enough() -> N
     assert len(bench.api.calls) == 2
 
 
-async def test_a_caller_that_leaves_takes_no_answer_from_those_who_wait_for_the_same_call() -> None:
+@pytest.mark.parametrize("leaving", [0, 1], ids=["the one that made the call", "one that waits"])
+async def test_a_caller_that_leaves_takes_no_answer_from_those_who_wait_for_the_same_call(leaving: int) -> None:
     bench = Bench()
     bench.api.gate.clear()
-    leaving = asyncio.ensure_future(bench.list())
-    await asyncio.sleep(0)
-    staying = asyncio.ensure_future(bench.list())
-    await asyncio.sleep(0)
+    callers = []
+    for _ in range(3):
+        callers.append(asyncio.ensure_future(bench.list()))
+        await asyncio.sleep(0)
 
-    leaving.cancel()
+    callers.pop(leaving).cancel()
     await asyncio.sleep(0)
     bench.api.gate.set()
 
     async with asyncio.timeout(1):
-        assert isinstance(await staying, Listed)
+        for look in await asyncio.gather(*callers):
+            assert isinstance(look, Listed)
 
 
 async def test_one_listing_serves_all_sprites_of_a_token_and_none_of_another() -> None:
