@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.auditing import AuditedCluster
 from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess
 from tests.support.operator import World
@@ -34,6 +35,14 @@ def lab(lab_process: EmulatorProcess) -> Iterator[EmulatorProcess]:
     lab_process.set_state("box", "running")
     yield lab_process
     lab_process.reset()
+
+
+@pytest.fixture(scope="session")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuditedCluster]:
+    """Another control plane, for tests that change the kind itself or ask who was asked for what."""
+    cluster = AuditedCluster(tmp_path_factory.mktemp("audit"))
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture

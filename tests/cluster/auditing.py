@@ -1,0 +1,102 @@
+"""A control plane of one's own that writes down who asked it for what."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.cluster.plane import CRD, Cluster
+
+POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        # Never the body of a Secret.
+        {"level": "Request", "resources": [{"group": "agentterminal.dev"}]},
+        {"level": "Metadata"},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request of somebody, as the API server judged it."""
+
+    group: str
+    resource: str
+    verb: str
+    namespace: str
+    name: str
+    uri: str
+    code: int
+    body: Any
+
+    @property
+    def right(self) -> tuple[str, str, str]:
+        """The right that it needs: group, resource, verb."""
+        return self.group, self.resource, self.verb
+
+
+class AuditedCluster(Cluster):
+    """A `Cluster` with an audit log. Its CRD may be changed by tests, which put it right again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "audit.log"
+        policy = folder / "policy.yaml"
+        policy.write_text(yaml.safe_dump(POLICY))
+        super().__init__(
+            (
+                f"--audit-policy-file={policy}",
+                f"--audit-log-path={self._log}",
+                # The file is read while it grows: no batching, and a rotation (MB) that never comes.
+                "--audit-log-mode=blocking",
+                "--audit-log-maxsize=100000",
+            )
+        )
+
+    def read_audit(self, user: str) -> Iterator[Asked]:
+        """Read what a user has asked for so far."""
+        for line in self._log.read_text().splitlines():
+            entry = json.loads(line)
+            if entry["user"].get("username") == user:
+                yield _read_entry(entry)
+
+    @contextmanager
+    def with_crd(self, crd: dict[str, Any]) -> Iterator[None]:
+        """Have another CRD of our kind installed for a while."""
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/agentterminals.agentterminal.dev"
+        _, ours = self.request("GET", path)
+        self._replace(path, crd)
+        try:
+            yield
+        finally:
+            self._replace(path, ours)
+
+    def install(self) -> None:
+        """Install our CRD, and return when it is served."""
+        self.call(self.plane.install_crds(CRD))
+
+    def _replace(self, path: str, crd: dict[str, Any]) -> None:
+        _, installed = self.request("GET", path)
+        status, answer = self.request("PUT", path, body={**installed, "spec": crd["spec"]})
+        assert status == 200, answer
+
+
+def _read_entry(entry: dict[str, Any]) -> Asked:
+    ref = entry.get("objectRef", {})
+    subresource = ref.get("subresource")
+    return Asked(
+        group=ref.get("apiGroup", ""),
+        resource="/".join(part for part in (ref.get("resource", ""), subresource) if part),
+        verb=entry["verb"],
+        namespace=ref.get("namespace", ""),
+        name=ref.get("name", ""),
+        uri=entry["requestURI"],
+        code=entry.get("responseStatus", {}).get("code", 0),
+        body=entry.get("requestObject"),
+    )
