@@ -150,7 +150,7 @@ def _plan_work(book: HoldBook, rules: HoldRules, now: timedelta, *, joining: boo
             due = min(_next_refresh(task, rules) - early, task.created + rules.turn_after)
             return HoldPlan(Beat.NOOP, after=due - now)
         case Beat.REFRESH:
-            return HoldPlan(beat, (Upsert(book.current), *_remove_former(book, task, rules, now)))
+            return HoldPlan(beat, (Upsert(book.current), *_remove_former(book, task, now)))
         case Beat.CREATE | Beat.TURN:
             return _plan_turn(book, task, rules, now, beat)
         case _:
@@ -180,10 +180,10 @@ def _plan_turn(book: HoldBook, task: HeldTask, rules: HoldRules, now: timedelta,
     return HoldPlan(Beat.NOOP, after=min(ready, max(now, _next_refresh(task, rules))) - now)
 
 
-def _remove_former(book: HoldBook, task: HeldTask, rules: HoldRules, now: timedelta) -> tuple[SlotCall, ...]:
+def _remove_former(book: HoldBook, task: HeldTask, now: timedelta) -> tuple[SlotCall, ...]:
     """Remove what the former name may still hold, together with a refresh, if the current one is surely there."""
     other = other_slot(book.current)
-    if book.tasks[other] is None or task.refreshed is None or now >= task.refreshed + rules.expire:
+    if book.tasks[other] is None or task.refreshed is None:
         return ()
     return (Remove(other),) if now >= _ready_to_remove(book, other, now) else ()
 

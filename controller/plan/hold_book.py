@@ -133,7 +133,7 @@ class HoldBook:
     upsert_due: timedelta | None = None
     remove_due: timedelta | None = None
     failures: int = 0
-    is_fresh: bool = True
+    is_fresh: bool = False
 
 
 def spread_beats(uid: str) -> float:

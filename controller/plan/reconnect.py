@@ -40,7 +40,6 @@ class Bridge:
         ending: A teardown runs or is done, or the process's exit was seen: nothing is opened any more.
         attempt: Counts the sockets; what comes from an earlier one is late.
         opened: This attempt was confirmed open.
-        named: This attempt's session said its id.
         counted: A failure of this attempt was counted already.
         failures: Attempts that dropped in a row, since one was confirmed open.
         unnamed: Sessions in a row that opened and never said their id.
@@ -52,7 +51,6 @@ class Bridge:
     ending: bool = False
     attempt: int = 0
     opened: bool = False
-    named: bool = False
     counted: bool = False
     failures: int = 0
     unnamed: int = 0
@@ -163,7 +161,7 @@ def plan_connect(bridge: Bridge, sessions: ListState, *, now: timedelta) -> tupl
 
 
 def _begin(bridge: Bridge) -> Bridge:
-    return replace(bridge, attempt=bridge.attempt + 1, opened=False, named=False, counted=False, owed=False)
+    return replace(bridge, attempt=bridge.attempt + 1, opened=False, counted=False, owed=False)
 
 
 # --- what happens on a socket -----------------------------------------------------------------------------------------
@@ -184,7 +182,7 @@ def note_announced(bridge: Bridge, attempt: int, identity: Identity) -> Bridge:
     """
     if attempt != bridge.attempt or bridge.ending or not identity.session_id:
         return bridge
-    return replace(bridge, known=identity, named=True, unnamed=0)
+    return replace(bridge, known=identity, unnamed=0)
 
 
 def note_recorded(bridge: Bridge, identity: Identity) -> Bridge:
@@ -239,7 +237,7 @@ def plan_drop(
     """
     if bridge.ending or attempt != bridge.attempt or bridge.counted:
         return bridge, Ignore()
-    unnamed = bridge.unnamed + (bridge.opened and not bridge.named and bridge.known is None)
+    unnamed = bridge.unnamed + (bridge.opened and bridge.known is None)
     dropped = replace(bridge, counted=True, failures=bridge.failures + 1, unnamed=unnamed)
     quiet = activity is not None and not is_agent_running(activity, idle_after=idle_after, now=now)
     if not bridge.viewed or quiet:

@@ -83,6 +83,7 @@ def test_a_sprite_that_answers_well_takes_its_refusal_back() -> None:
     breaker = refuse(["s0", "s1"], of=3)
     breaker = note_answer(breaker, "s0", None, known=sprites(3), now=NOW)
 
+    assert set(breaker.refused) == {"s1"}
     assert not refuse(["s2"], of=3, breaker=breaker).is_open
 
 

@@ -87,7 +87,7 @@ def held(created: int, refreshed: int | None, *, rules: HoldRules = RULES) -> He
 
 
 def book_of(task: HeldTask | None, other: HeldTask | None = None) -> HoldBook:
-    return HoldBook(tasks=(task, other), is_fresh=False)
+    return HoldBook(tasks=(task, other))
 
 
 def plan(book: HoldBook, work: Work = VIEWER, now: timedelta = NOW, rules: HoldRules = RULES) -> HoldPlan:
@@ -338,6 +338,42 @@ def test_a_turn_that_failed_is_tried_again_and_the_former_name_holds_meanwhile()
     assert book.tasks[1] == HeldTask(NOW, NOW + SECOND, NOW + SECOND + RULES.expire)
 
 
+def test_a_name_that_could_not_be_cleared_does_not_take_its_turn() -> None:
+    """Its old hour would count on: the former name stays the one that is kept alive, and the turn is tried again."""
+    book = book_of(held(6_700_000, 9_990_000), replace(held(3_000_000, None), lapses=NOW + 300 * SECOND))
+    book = note_sent(book, (Remove(1), Upsert(1)), now=NOW)
+    book = note_verdict(book, Remove(1), Failed(TaskTrouble.STATUS, 0, 500), RULES, now=NOW)
+    book = note_verdict(book, Upsert(1), Done(200), RULES, now=NOW)
+    assert book.current == 0
+
+    assert plan(book) == HoldPlan(Beat.NOOP, after=SECOND)
+    assert plan(book, VIEWER, NOW + SECOND) == HoldPlan(Beat.TURN, (Remove(1), Upsert(1)))
+
+
+@pytest.mark.parametrize(
+    ("ready", "step"),
+    [
+        (20_000, HoldPlan(Beat.NOOP, after=20 * SECOND)),
+        (49_999, HoldPlan(Beat.NOOP, after=49_999 * MILLISECOND)),
+        (50_001, HoldPlan(Beat.NOOP, after=50 * SECOND)),
+    ],
+)
+def test_a_turn_that_waits_for_a_removal_asks_again_when_that_or_a_refresh_is_due(ready: int, step: HoldPlan) -> None:
+    left = replace(held(3_000_000, None), lapses=NOW + 300 * SECOND)
+    book = replace(book_of(held(6_700_000, 9_990_000), left), remove_due=NOW + ready * MILLISECOND)
+
+    assert plan(book) == step
+    assert plan(book, VIEWER, NOW + 50 * SECOND).beat is (Beat.REFRESH if ready > 50_000 else Beat.TURN)
+
+
+def test_a_release_of_two_names_waits_for_the_one_that_may_still_be_under_way() -> None:
+    settled = replace(held(9_000_000, 9_990_000), settles=NOW + SECOND)
+    unsettled = replace(held(9_900_000, None), settles=NOW + 7 * SECOND)
+
+    for book in (book_of(settled, unsettled), book_of(unsettled, settled)):
+        assert plan(book, IDLE) == HoldPlan(Beat.NOOP, after=7 * SECOND)
+
+
 def test_a_task_that_has_expired_is_followed_by_the_other_name() -> None:
     """The hour of what may be left under its own name would count on."""
     book = book_of(held(9_700_000, 9_700_000))
@@ -360,6 +396,30 @@ def test_a_failed_refresh_is_tried_again_after_a_second_too() -> None:
     book, _ = follow(book, VIEWER, NOW, EXIT_28)
 
     assert plan(book, VIEWER, NOW + SECOND) == HoldPlan(Beat.REFRESH, (Upsert(0),))
+
+
+def test_each_further_failure_waits_longer_and_a_success_begins_anew() -> None:
+    book, now = HoldBook(), NOW
+    for seconds in (1, 2, 4):
+        book, _ = follow(book, VIEWER, now, EXIT_28)
+        assert plan(book, VIEWER, now).after == seconds * SECOND
+        now += seconds * SECOND
+    book, _ = follow(book, VIEWER, now)
+    assert (book.failures, book.upsert_due) == (0, None)
+
+    for seconds in (1, 2, 4):
+        book, _ = follow(book, IDLE, now, EXIT_28)
+        assert plan(book, IDLE, now).after == seconds * SECOND
+        now += seconds * SECOND
+    book, _ = follow(book, IDLE, now)
+    assert (book.failures, book.upsert_due, book.remove_due) == (0, None, None)
+
+
+def test_removing_the_former_name_keeps_what_is_owed_to_the_current_one() -> None:
+    book = replace(book_of(held(6_000_000, 9_000_000), held(9_900_000, None)), current=1, failures=2, upsert_due=NOW)
+    book = note_verdict(book, Remove(0), Done(204), RULES, now=NOW)
+
+    assert (book.failures, book.upsert_due, book.current) == (2, NOW, 1)
 
 
 @pytest.mark.parametrize(

@@ -370,7 +370,6 @@ BRIDGES = st.builds(
     ending=st.booleans(),
     attempt=st.integers(0, 3),
     opened=st.booleans(),
-    named=st.booleans(),
     counted=st.booleans(),
     failures=st.integers(0, 10**9),
     unnamed=st.integers(0, 5),

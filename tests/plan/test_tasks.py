@@ -225,6 +225,12 @@ UNREADABLE = Unclear(TaskTrouble.UNREADABLE)
             id="lines of calls that nobody made",
         ),
         pytest.param(
+            "\naterm 0 200 0\n\naterm 3 000 28\n",
+            0,
+            [Done(200), UNREADABLE, UNREADABLE],
+            id="a line of a call that nobody made stops nothing",
+        ),
+        pytest.param(
             "curl: warning\r\naterm 0 200 0\r\nxaterm 1 500 0\naterm 1 204 0 \naterm 2 20 0\naterm 2 2000 0\n",
             0,
             [Done(200), Done(204), UNREADABLE],
