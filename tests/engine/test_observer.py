@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.session import Cause, Session, Sprite, SpriteState
 from controller.engine.limits import Priority
-from controller.engine.observer import AWAY_IS_SURE_AFTER, FORGET_AFTER, Refreshed, SpriteObserver
+from controller.engine.observer import AWAY_IS_SURE_AFTER, FAILURE_AGE, FORGET_AFTER, Refreshed, SpriteObserver
 from controller.errors import Failure
 from controller.plan.looks import Listed, LookFailed, NotLooked, SpriteAway, SpriteSeen
 from controller.sprites.client import SpritesClient
@@ -208,6 +208,20 @@ async def test_a_failure_is_shared_like_an_answer_and_asked_anew_by_whoever_come
     bench.api.error = None
     bench.pass_time()
     assert isinstance(await bench.list(), Listed)
+
+
+async def test_an_old_question_that_was_met_by_a_failure_is_put_again() -> None:
+    bench = Bench()
+    bench.api.error = ServerFault("HTTP 503.", status=503)
+    await bench.list(since=START)
+
+    bench.pass_time(FAILURE_AGE)
+    await bench.list(since=START)
+    assert len(bench.api.calls) == 1
+
+    bench.api.error = None
+    bench.pass_time()
+    assert isinstance(await bench.list(since=START), Listed)
 
 
 async def test_a_pause_that_was_asked_for_stops_all_calls_of_its_token_and_no_other() -> None:
