@@ -17,6 +17,7 @@ from typing import Final, assert_never
 from controller.api.conditions import Reason
 from controller.api.session import Identity, KillAnswer, Session, SpriteState, is_same_created
 from controller.api.situations import Situation
+from controller.errors import Failure
 from controller.plan.failures import STALL_RETRY, Stall, judge_failure
 from controller.plan.looks import (
     Listed,
@@ -44,6 +45,7 @@ WAKING_ROUNDS: Final = 5
 IDENTITY_AGE: Final = timedelta(seconds=5)
 """When many ends are asked for at once, one list of a sprite serves all that wait for it: it answers a question that
 arose before it. Only for so long, since an id may come again after a cold start."""
+_WAKES_NOBODY: Final = frozenset({Failure.UNREACHABLE, Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.THROTTLED})
 METADATA_AGE: Final = timedelta(seconds=60)
 """Older metadata says nothing about a sprite that is about to be killed in."""
 
@@ -238,11 +240,25 @@ def _plan_request(progress: KillProgress, facts: KillFacts) -> tuple[KillProgres
                 return settled, ComeAgain(SECOND_LOOK)
             return progress, Send()
         case LookFailed() as failed:
-            return end_round(progress, facts.now), _describe_failure(failed)
+            if _may_have_woken(failed, facts.sprite):
+                return end_round(progress, facts.now), _describe_failure(failed)
+            return progress, _describe_failure(failed)
         case NotLooked():
             return progress, AskSessions(question)
         case _:
             assert_never(facts.sessions)
+
+
+def _may_have_woken(failed: LookFailed, sprite: SpriteLook) -> bool:
+    """
+    Tell whether a list that failed may have woken the sprite all the same, and so uses up one of the kill's wakes.
+
+    An API that cannot be reached, or turns us away at the door, has woken nothing: an outage would otherwise use up all
+    the wakes, and keep a kill waiting for minutes after its end.
+    """
+    if isinstance(sprite, SpriteSeen) and sprite.sprite.state is SpriteState.RUNNING:
+        return False
+    return failed.failure not in _WAKES_NOBODY
 
 
 def _plan_proof(progress: KillProgress, facts: KillFacts) -> tuple[KillProgress, KillStep]:

@@ -122,13 +122,38 @@ def test_created_times_that_differ_by_less_than_a_second_are_one_session() -> No
     assert plan_kill(FRESH, facts(build_list(another)))[1] != Send()
 
 
-def test_a_list_that_failed_sends_no_kill_and_waits() -> None:
-    progress, step = plan_kill(FRESH, facts(failed()))
+@pytest.mark.parametrize("state", [SpriteState.RUNNING, SpriteState.WARM, SpriteState.UNKNOWN])
+def test_a_list_that_failed_sends_no_kill(state: SpriteState) -> None:
+    _, step = plan_kill(FRESH, facts(failed(), sprite=build_seen(state)))
 
     assert isinstance(step, Unproven)
     assert step.reason is Reason.SPRITES_UNAVAILABLE
+
+
+@pytest.mark.parametrize("state", [SpriteState.WARM, SpriteState.UNKNOWN])
+def test_a_failed_list_that_may_have_woken_the_sprite_uses_up_a_wake(state: SpriteState) -> None:
+    progress, _ = plan_kill(FRESH, facts(failed(), sprite=build_seen(state)))
+
     assert progress.rounds == 1
     assert progress.not_before == NOW + timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("failure", "state"),
+    [
+        (Failure.UNREACHABLE, SpriteState.WARM),
+        (Failure.UNAUTHORIZED, SpriteState.WARM),
+        (Failure.FORBIDDEN, SpriteState.WARM),
+        (Failure.THROTTLED, SpriteState.WARM),
+        (Failure.SERVER, SpriteState.RUNNING),
+        (Failure.TIMED_OUT, SpriteState.RUNNING),
+    ],
+)
+def test_an_outage_uses_up_no_wake_and_leaves_no_wait_behind(failure: Failure, state: SpriteState) -> None:
+    progress, step = plan_kill(FRESH, facts(failed(failure), sprite=build_seen(state)))
+
+    assert isinstance(step, Unproven)
+    assert progress == FRESH
 
 
 @pytest.mark.parametrize("answer", list(KillAnswer))
