@@ -263,7 +263,7 @@ class Operator:
         except TenureEnded:
             raise
         except OutsideError as error:
-            wait = self.queue.fail(uid)
+            wait = self.queue.fail(uid, at_least=error.retry_after)
             log.warning(
                 "A visit was cut short; it is repeated.",
                 extra={"object": uid, "fault": error.message, "after_seconds": wait.total_seconds()},

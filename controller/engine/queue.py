@@ -180,9 +180,13 @@ class WorkQueue:
         if wish is not None:
             self._admit(key, wish)
 
-    def fail(self, key: str) -> timedelta:
+    def fail(self, key: str, *, at_least: timedelta | None = None) -> timedelta:
         """
         Plan another try, twice as far away as after the failure before; the worker still ends with `done`.
+
+        Args:
+            key: What failed.
+            at_least: How long the other side asked us to wait, where it did; no longer than the longest back-off.
 
         Returns:
             The wait that was chosen. An earlier due time of the key stands nevertheless.
@@ -192,6 +196,8 @@ class WorkQueue:
         settings = self._settings
         doubled = settings.backoff_base * (1 << min(failures - 1, _DOUBLINGS_MAX))
         delay = min(settings.backoff_max, doubled) * (1 - settings.backoff_jitter * self._rng.random())
+        if at_least is not None:
+            delay = max(delay, min(at_least, settings.backoff_max))
         self._plan(key, delay, self._active.get(key, Lane.NORMAL), Wait.BACKOFF)
         return delay
 

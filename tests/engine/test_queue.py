@@ -169,6 +169,12 @@ def test_luck_shortens_the_wait_by_at_most_its_share(clock: HandClock) -> None:
     assert max(waits) - min(waits) > timedelta(milliseconds=80)
 
 
+def test_a_wait_that_the_other_side_asked_for_is_kept_up_to_five_minutes(queue: WorkQueue) -> None:
+    assert queue.fail("a", at_least=3 * SECOND) == 3 * SECOND
+    assert queue.fail("a", at_least=timedelta(0)) == SECOND
+    assert queue.fail("b", at_least=timedelta(days=1)) == timedelta(minutes=5)
+
+
 def test_a_failed_key_comes_back_in_its_lane_after_its_wait(queue: WorkQueue, clock: HandClock) -> None:
     queue.add("a", Lane.URGENT)
     taken(queue)
