@@ -122,7 +122,7 @@ class Gate:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.admit()
+        self._admit()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -141,17 +141,10 @@ class Gate:
         self._holds.append(hold)
         return hold
 
-    def answer(
-        self,
-        match: Match,
-        status: int,
-        body: bytes = b"",
-        *,
-        times: float = 1,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        """Answer the next requests that match in place of the server."""
-        self._answers.append(Answer(match, status, body, headers or {}, times))
+    def answer(self, match: Match, status: int, body: bytes = b"", *, times: float = 1, **headers: str) -> None:
+        """Answer the next requests that match in place of the server; `Retry_After="1"` is a header."""
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._answers.append(Answer(match, status, body, fields, times))
 
     def cut(self, match: Match) -> None:
         """Reset what matches: what is open, and all that comes until `mend`."""
@@ -165,25 +158,26 @@ class Gate:
         self.call(cut)
 
     def mend(self) -> None:
-        """Let everything pass again; what is held stays held."""
+        """Let everything pass again, on the same port; what is held stays held."""
         self._answers.clear()
         self._cuts.clear()
+        if self._server is None:
+            self._admit()
 
     def refuse(self) -> None:
         """Listen no more, so that every connection is refused, and reset those that stand."""
 
         async def close() -> None:
             assert self._server is not None
-            self._server.close()
-            await self._server.wait_closed()
+            server, self._server = self._server, None
+            server.close()
+            await server.wait_closed()
             for line in tuple(self._lines):
                 _abort(line.writer, *line.others)
 
         asyncio.run_coroutine_threadsafe(close(), self._loop).result(CALL_SECONDS)
 
-    def admit(self) -> None:
-        """Listen, again on the same port."""
-
+    def _admit(self) -> None:
         async def listen() -> None:
             self._server = await asyncio.start_server(self._take, "127.0.0.1", self.port, limit=HEAD_BYTES)
             self.port = self._server.sockets[0].getsockname()[1]
@@ -210,8 +204,8 @@ class Gate:
         self._loop.close()
 
     async def _close(self) -> None:
-        assert self._server is not None
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
