@@ -54,6 +54,21 @@ class LaunchResult(StrEnum):
     """It may or may not have run."""
 
 
+class HoldCall(StrEnum):
+    """One call to the tasks of a sprite."""
+
+    UPSERT = "Upsert"
+    REMOVE = "Remove"
+
+
+class HoldResult(StrEnum):
+    """What became of it."""
+
+    DONE = "Done"
+    FAILED = "Failed"
+    """It failed, or nobody knows; it is repeated."""
+
+
 class KillVerdict(StrEnum):
     """What a kill came to."""
 
@@ -80,6 +95,9 @@ SPRITES_OUTCOMES: Final = ("Success", "Cancelled", *Failure, OTHER)
 
 KUBE_OUTCOMES: Final = ("Ok", "Cancelled", "Withheld", *Failure, OTHER)
 """How a call to the Kubernetes API ended; `Withheld` was never sent."""
+
+HOLD_CAUSES: Final = ("Always", "Viewer", "Activity", "Unseen", OTHER)
+"""What a sprite is held for."""
 
 VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete", OTHER)
 """What is asked of the Kubernetes API."""
@@ -159,6 +177,9 @@ class Metrics:
     adoptions: Counter
     watch_age: Gauge
     loop_lag: Gauge
+    holds: Gauge
+    hold_calls: Counter
+    held_seconds: Counter
     resync_lost: Counter
     events_dropped: Counter
     _at_scrape: _AtScrape
@@ -199,6 +220,14 @@ class Metrics:
         self.kills.labels(verdict).inc()
         if proof is not None:
             self.kill_proof.observe(proof.total_seconds())
+
+    def count_hold_call(self, call: HoldCall, result: HoldResult) -> None:
+        """Count one call to the tasks of a sprite."""
+        self.hold_calls.labels(call, result).inc()
+
+    def count_held(self, cause: str, duration: timedelta) -> None:
+        """Add to the time for which sprites were held."""
+        self.held_seconds.labels(_admit(cause, HOLD_CAUSES)).inc(duration.total_seconds())
 
     def count_launch(self, result: LaunchResult) -> None:
         """Count how one launch ended."""
@@ -265,6 +294,9 @@ def build_metrics() -> Metrics:
         adoptions=counter("adoptions_total", "Sessions that were adopted."),
         watch_age=gauge("watch_age_seconds", "By how much the watch is behind a fresh list; 0 when it is not."),
         loop_lag=gauge("loop_lag_seconds", "By how much the event loop was late when it was last measured."),
+        holds=gauge("holds", "Terminals for which a task may keep a sprite awake."),
+        hold_calls=counter("hold_calls_total", "Calls to the tasks of sprites, by result.", "call", "result"),
+        held_seconds=counter("held_seconds_total", "For how long sprites were held, by cause.", "cause"),
         resync_lost=counter("resync_lost_total", "Objects that a resync found and the watch had lost."),
         events_dropped=counter("events_dropped_total", "Kubernetes Events that were not posted."),
         _at_scrape=at_scrape,
@@ -283,6 +315,11 @@ def _begin_at_zero(metrics: Metrics) -> None:
         metrics.kills.labels(verdict)
     for cause in Cause:
         metrics.sprites_wakes.labels(cause)
+    for call in HoldCall:
+        for answer in HoldResult:
+            metrics.hold_calls.labels(call, answer)
+    for why in HOLD_CAUSES:
+        metrics.held_seconds.labels(why)
 
 
 def _admit(value: str, allowed: tuple[str, ...]) -> str:
@@ -300,6 +337,8 @@ DESCRIBED_LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "agentterminal_kube_call_duration_seconds": {"verb": VERBS},
     "agentterminal_kills_total": {"verdict": tuple(KillVerdict)},
     "agentterminal_launches_total": {"result": tuple(LaunchResult)},
+    "agentterminal_hold_calls_total": {"call": tuple(HoldCall), "result": tuple(HoldResult)},
+    "agentterminal_held_seconds_total": {"cause": HOLD_CAUSES},
 }
 """Every label and its closed list of values."""
 

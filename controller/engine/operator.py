@@ -13,9 +13,11 @@ from datetime import timedelta
 from random import Random
 from typing import Any, Final
 
+from controller.api.conditions import Reason
 from controller.api.session import Cause, Identity
 from controller.api.situations import Situation
 from controller.clock import Clock
+from controller.engine.keeper import HoldKeeper
 from controller.engine.launcher import Launcher, Place
 from controller.engine.liveness import LoopLag
 from controller.engine.observer import SpriteObserver
@@ -29,8 +31,9 @@ from controller.engine.tokens import OwnToken, TokenBook
 from controller.engine.writer import Writer
 from controller.errors import OutsideError
 from controller.kube.client import KubeClient
-from controller.kube.events import EventRecorder
+from controller.kube.events import EventRecorder, EventType, ObjectRef
 from controller.metrics import Metrics, ReconcileResult
+from controller.plan.hold_settings import HoldSettings
 from controller.plan.kill import Presence, find_presence
 from controller.plan.looks import Listed, SpriteSeen
 from controller.plan.resting import is_paused
@@ -41,6 +44,8 @@ log = logging.getLogger(__name__)
 
 REST_SPREAD: Final = timedelta(minutes=10)
 """After a start, objects at rest are visited within this time: a burst would help nobody."""
+HELD_SPREAD: Final = timedelta(seconds=10)
+"""After a start, what may have to be held is visited within this time: a hold of 30 s must not lapse meanwhile."""
 CHECK_TICK: Final = timedelta(seconds=10)
 CHECK_WATCHED: Final = timedelta(seconds=60)
 """How old the list of a sprite may grow while somebody is attached to one of its sessions."""
@@ -87,6 +92,7 @@ class Operator:
         draw_nonce: Callable[[], str],
         namespaces: tuple[str, ...] = (),
         lacking: frozenset[str] = frozenset(),
+        hold: HoldSettings | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -102,6 +108,16 @@ class Operator:
             outside.sprites, clock, per_second=per_second, on_change=self._take_sprite_change
         )
         tokens = TokenBook(outside.kube, clock, outside.own_token)
+        self._keeper = HoldKeeper(
+            outside.sprites,
+            self._observer,
+            clock,
+            tenure,
+            metrics=metrics,
+            luck=luck,
+            on_change=self.wake,
+            on_idle=self._warn_of_idle_hold,
+        )
         self._reconciler = Reconciler(
             Tools(
                 registry=self.registry,
@@ -119,6 +135,8 @@ class Operator:
                 luck=luck,
                 draw_nonce=draw_nonce,
                 full_check_interval=settings.full_check_interval,
+                keeper=self._keeper,
+                hold=hold or HoldSettings(),
             )
         )
         self.resync = Resync(
@@ -133,6 +151,7 @@ class Operator:
         self.loop_lag = LoopLag(clock, settings.liveness, self._take_sample)
         self._events_lost = 0
         metrics.watch_age.set_function(self._measure_watch_age)
+        metrics.holds.set_function(self._keeper.count)
         metrics.queue_depth.set_function(lambda: sum(self.queue.depth(lane) for lane in Lane))
         metrics.observe_objects(self._count_objects)
 
@@ -152,7 +171,8 @@ class Operator:
         if lane is Lane.URGENT:
             self._reconciler.note_end_asked(word.uid)
         if change is Change.NEW and is_at_rest(word, raw_spec, raw_status):
-            self.queue.add_after(word.uid, REST_SPREAD * self._luck.random(), lane)
+            spread = HELD_SPREAD if raw_spec.get("holdWanted") or raw_status.get("hold") else REST_SPREAD
+            self.queue.add_after(word.uid, spread * self._luck.random(), lane)
         else:
             self.queue.add(word.uid, lane)
 
@@ -187,6 +207,7 @@ class Operator:
             log.info("Every object was seen.", extra={"objects": len(self.registry)})
             for number in range(self._settings.workers):
                 group.create_task(self._work(), name=f"worker-{number}")
+            group.create_task(self._keeper.run(), name="holds")
             group.create_task(self._read_metadata(), name="metadata")
             group.create_task(self._check_sessions(), name="sessions")
             group.create_task(self.resync.run(), name="resync")
@@ -203,6 +224,19 @@ class Operator:
             self._owners.put(claim)
         self._situations[snapshot.uid] = _read_situation(status)
         return spec, status
+
+    def _warn_of_idle_hold(self, uid: str) -> None:
+        """Tell of a hold that was kept for an hour in which nothing was active: somebody pays for it."""
+        snapshot = self.registry.get(uid)
+        if snapshot is None:
+            return
+        note = (
+            f"Sprite {snapshot.sprite} has been held for an hour without any activity. Set `holdWanted: false` to let "
+            "it pause, or detach."
+        )
+        ref = ObjectRef(namespace=snapshot.namespace, name=snapshot.name, uid=uid)
+        self._events.record(ref, type=EventType.WARNING, reason=Reason.HOLD_ACTIVE, action="Hold", note=note)
+        log.warning(note, extra={"object": f"{snapshot.namespace}/{snapshot.name}"})
 
     def _note_written(self, snapshot: Snapshot) -> None:
         self._note(snapshot)
@@ -231,6 +265,7 @@ class Operator:
 
     def _take_sprite_change(self, name: str) -> None:
         """A sprite changed its state, or is cold: the question is open whether what lives there still does."""
+        self._keeper.wake(name)
         for uid in self.registry.by_sprite(name):
             claim = self._owners.get(uid)
             if claim is not None and claim.owned:

@@ -9,15 +9,16 @@ run again: what must be remembered is recorded before the call that it guards.
 import logging
 from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 from typing import Final, assert_never
 
 from controller.api.conditions import ConditionType, Reason
 from controller.api.names import FINALIZER
-from controller.api.session import Announced, Cause, KillAnswer, SpriteState
+from controller.api.session import Announced, Cause, Identity, KillAnswer, SpriteState
 from controller.api.situations import Situation, judge_readiness
 from controller.api.terminal import (
+    HoldMode,
     KillTrigger,
     LaunchIntent,
     ObjectUnreadable,
@@ -29,6 +30,7 @@ from controller.api.terminal import (
     read_status,
 )
 from controller.clock import Clock
+from controller.engine.keeper import HoldKeeper, Wish
 from controller.engine.launcher import Launcher, LaunchLost, Place
 from controller.engine.limits import Priority
 from controller.engine.observer import SpriteObserver
@@ -40,7 +42,11 @@ from controller.engine.writer import Outrun, Writer
 from controller.errors import Failure
 from controller.kube.events import EventRecorder, EventType, ObjectRef
 from controller.metrics import KillVerdict, LaunchResult, Metrics, ReconcileResult
+from controller.plan.activity import ACTIVITY_ANNOTATION, Hearing, Presence, read_activity_mark
 from controller.plan.facts import Facts, Memory, Probed, TokenFinding
+from controller.plan.hold_book import resolve_rules
+from controller.plan.hold_names import build_key
+from controller.plan.hold_settings import HoldSettings
 from controller.plan.kill import (
     ComeAgain,
     KillProgress,
@@ -62,7 +68,7 @@ from controller.plan.looks import (
 )
 from controller.plan.resting import rest_on_failure
 from controller.plan.starting import rest_launch_failed, rest_launch_invalid, rest_launch_unread
-from controller.plan.status import build_status, is_true, is_worth_writing
+from controller.plan.status import HoldView, build_status, is_true, is_worth_writing
 from controller.plan.steps import (
     BarLaunch,
     Happening,
@@ -116,6 +122,8 @@ class Tools:
     luck: Random
     draw_nonce: Callable[[], str]
     full_check_interval: timedelta
+    keeper: HoldKeeper
+    hold: HoldSettings
 
 
 class Reconciler:
@@ -148,6 +156,7 @@ class Reconciler:
         self._places.pop(uid, None)
         self._first_seen.pop(uid, None)
         self._ends_asked.pop(uid, None)
+        self._tools.keeper.drop(uid)
 
     async def visit(self, uid: str) -> ReconcileResult:
         """
@@ -180,6 +189,7 @@ class Reconciler:
             return ReconcileResult.WAITING
         finally:
             self._keep(uid, visit)
+            visit.tell_keeper()
 
     def place_of(self, uid: str) -> Place | None:
         """Tell where an object's session was last looked for."""
@@ -280,6 +290,38 @@ class _Visit:
         came = bool(self._spec.attached) and not is_true(self._status, ConditionType.ATTACHED)
         return self._tools.clock.monotonic() if asked or came else None
 
+    # --- holds ---
+
+    def tell_keeper(self) -> None:
+        """Hand on what this visit found, as far as the hold needs it."""
+        if self._token is None or self._snapshot.uid not in self._tools.registry:
+            return
+        snapshot, spec, session = self._snapshot, self._spec, self._status.session
+        lives = session is not None and session.id is not None and session.ended is None
+        wish = Wish(
+            uid=snapshot.uid,
+            key=build_key(snapshot.namespace, snapshot.name, snapshot.uid),
+            place=self._place(),
+            identity=_find_identity(session),
+            live=lives and not spec.terminated and snapshot.deleted is None,
+            wanted=spec.hold_wanted and self._finding.trouble is None,
+            recorded=self._status.hold is not None,
+            mode=HoldMode.WHILE_ACTIVE if spec.hold is None else spec.hold.mode,
+            suspended=spec.suspend,
+            presence=Presence.WATCHED if spec.attached else Presence.NOBODY,
+            hearing=Hearing.FROM_START if session is not None and session.origin is Origin.LAUNCHED else Hearing.SILENT,
+            times=self._find_activity(session),
+            rules=resolve_rules(spec.hold, self._tools.hold),
+        )
+        self._tools.keeper.put(wish)
+
+    def _find_activity(self, session: SessionStatus | None) -> tuple[datetime | None, ...]:
+        """Gather when the terminal was active: its launch, what gateways saw, and what its own hook says."""
+        launched = session.created if session is not None and session.origin is Origin.LAUNCHED else None
+        mark = read_activity_mark(self._snapshot.annotation(ACTIVITY_ANNOTATION), now=self._tools.clock.now())
+        recorded = None if self._status.activity is None else self._status.activity.last_time
+        return (launched, mark, recorded, *(gateway.activity_time for gateway in self._status.gateways))
+
     # --- facts --------------------------------------------------------------------------------------------------------
 
     async def _find_token(self) -> None:
@@ -336,6 +378,7 @@ class _Visit:
             last_wake_time=wake,
             now=tools.clock.monotonic(),
             now_time=tools.clock.now(),
+            held=_is_held(tools.keeper.view(snapshot.uid)),
         )
 
     def _find_owner(self) -> str | None:
@@ -603,6 +646,7 @@ class _Visit:
             sprite=self._sprite,
             requested_at=self._requested_at,
             now=self._tools.clock.now(),
+            hold=self._tools.keeper.view(self._snapshot.uid),
         )
         status = self._tools.writer.fit(status)
         if not is_worth_writing(self._status, status, stored=self._status.observed_generation >= 0):
@@ -630,6 +674,16 @@ class _Visit:
         if happening.evidence is not None:
             proof = None if asked is None else self._tools.clock.monotonic() - asked
             metrics.count_kill(KillVerdict(happening.evidence.value), proof)
+
+
+def _is_held(hold: HoldView | None) -> bool:
+    return hold is not None and hold.surely is True
+
+
+def _find_identity(session: SessionStatus | None) -> Identity | None:
+    if session is None or session.id is None:
+        return None
+    return Identity(session.sprite_id or "", session.id, session.created)
 
 
 def _label(snapshot: Snapshot) -> str:

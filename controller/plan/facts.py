@@ -95,6 +95,7 @@ class Facts:
         last_wake_time: Our last call that could have woken the sprite.
         now: Monotonic.
         now_time: Wall time.
+        held: A task of ours surely keeps the sprite awake for this terminal.
     """
 
     generation: int
@@ -114,3 +115,4 @@ class Facts:
     last_wake_time: datetime | None
     now: timedelta
     now_time: datetime
+    held: bool = False

@@ -156,6 +156,8 @@ def rest_live(facts: Facts, memory: Memory, session: SessionStatus, *, happening
         situation, message = Situation.TERMINATING, f"Session {session.id} is being ended."
     else:
         situation = Situation.RUNNING if attached else Situation.DETACHED
+        if facts.held:
+            situation, message = Situation.HELD, f"{message} A task keeps the sprite awake."
     outcome = Outcome(
         situation,
         message,

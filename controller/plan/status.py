@@ -6,19 +6,45 @@ the condition's value. What merely goes on (attempts, the sprite's lagging state
 to date in a write that something else calls for, and never calls for one itself: an object at rest is not written.
 """
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, assert_never
 
 from controller.api.conditions import ConditionStatus, ConditionType, Reason
 from controller.api.situations import Phase, judge_phase, judge_readiness
-from controller.api.terminal import Condition, KillStatus, SpriteStatus, TerminalSpec, TerminalStatus
+from controller.api.terminal import (
+    ActivityStatus,
+    Condition,
+    HoldStatus,
+    KillStatus,
+    SpriteStatus,
+    TerminalSpec,
+    TerminalStatus,
+)
 from controller.errors import Failure
+from controller.plan.activity import Activity, find_latest
 from controller.plan.looks import LookFailed, NotLooked, SpriteAway, SpriteLook, SpriteSeen
 from controller.plan.steps import Outcome, Verdict
 
 _TRUE: Final = ConditionStatus.TRUE
 _FALSE: Final = ConditionStatus.FALSE
 _UNKNOWN: Final = ConditionStatus.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class HoldView:
+    """
+    What is held for one terminal, as its status tells it.
+
+    `surely` None means that a task may be there: an answer was lost.
+    """
+
+    surely: bool | None
+    task: str
+    since: datetime | None
+    cause: str | None
+    expiry_time: datetime | None
+    activity: Activity | None
 
 
 def build_status(
@@ -30,6 +56,7 @@ def build_status(
     sprite: SpriteLook,
     requested_at: str | None,
     now: datetime,
+    hold: HoldView | None = None,
 ) -> TerminalStatus:
     """
     Compose the whole status of an object after a visit.
@@ -42,8 +69,11 @@ def build_status(
         sprite: The last look at its sprite.
         requested_at: The value of `reconcile.fluxcd.io/requestedAt` that this visit answers.
         now: Wall time.
+        hold: What is held for it; None where nobody keeps a book for it (yet), and then what is recorded stands.
     """
-    verdicts = _judge_conditions(outcome, spec, sprite)
+    verdicts = _judge_conditions(outcome, spec, sprite, hold)
+    if hold is None and old.hold is not None:
+        del verdicts[ConditionType.HELD]
     known = {condition.type: condition for condition in old.conditions}
     conditions = tuple(
         _move_condition(known[kind], verdicts.get(kind), generation=generation, now=now) for kind in ConditionType
@@ -55,6 +85,8 @@ def build_status(
             "session": outcome.session,
             "sprite": _move_sprite(old.sprite, sprite),
             "detached_time": _move_detached(old, outcome, spec, now),
+            "hold": old.hold if hold is None else _move_hold(hold),
+            "activity": _move_activity(old.activity, hold),
             "kill": outcome.kill,
             "last_handled_reconcile_at": requested_at or old.last_handled_reconcile_at,
             "conditions": conditions,
@@ -82,6 +114,7 @@ def _essence(status: TerminalStatus) -> TerminalStatus:
         update={
             "sprite": None if status.sprite is None else status.sprite.id,
             "kill": None if status.kill is None else _essence_of_kill(status.kill),
+            "hold": None if status.hold is None else status.hold.model_copy(update={"expiry_time": None}),
             "activity": None,
             "conditions": tuple(
                 condition.model_copy(update={"message": "", "last_transition_time": None})
@@ -95,14 +128,16 @@ def _essence_of_kill(kill: KillStatus) -> KillStatus:
     return kill.model_copy(update={"attempts": 0, "message": None, "requested_time": None, "settled_time": None})
 
 
-def _judge_conditions(outcome: Outcome, spec: TerminalSpec, sprite: SpriteLook) -> dict[ConditionType, Verdict]:
+def _judge_conditions(
+    outcome: Outcome, spec: TerminalSpec, sprite: SpriteLook, hold: HoldView | None
+) -> dict[ConditionType, Verdict]:
     readiness = judge_readiness(outcome.situation)
     reason = Reason(outcome.situation.value)
     verdicts = {
         ConditionType.RECONCILING: Verdict(_truth(holds=readiness.reconciling), reason, outcome.message),
         ConditionType.STALLED: Verdict(_truth(holds=readiness.stalled), reason, outcome.message),
         ConditionType.ATTACHED: _judge_attached(spec),
-        ConditionType.HELD: Verdict(_FALSE, Reason.NOT_HELD if spec.hold_wanted else Reason.NOT_WANTED),
+        ConditionType.HELD: _judge_held(spec, hold),
         ConditionType.FENCED: _judge_fenced(spec),
     }
     if readiness.ready is not None:
@@ -138,6 +173,17 @@ def _judge_live_by_default(outcome: Outcome) -> Verdict | None:
 
 def _judge_attached(spec: TerminalSpec) -> Verdict:
     return Verdict(_TRUE, Reason.VIEWER) if spec.attached else Verdict(_FALSE, Reason.NO_VIEWER)
+
+
+def _judge_held(spec: TerminalSpec, hold: HoldView | None) -> Verdict:
+    """A hold whose answer was lost is unknown; letting go of it is not the same as never having had it."""
+    match None if hold is None else hold.surely:
+        case True:
+            return Verdict(_TRUE, Reason.HOLD_ACTIVE)
+        case None if hold is not None:
+            return Verdict(_UNKNOWN, Reason.HOLD_UNCLEAR)
+        case _:
+            return Verdict(_FALSE, Reason.NOT_HELD if spec.hold_wanted else Reason.NOT_WANTED)
 
 
 def _judge_fenced(spec: TerminalSpec) -> Verdict:
@@ -198,6 +244,22 @@ def _move_sprite(known: SpriteStatus | None, look: SpriteLook) -> SpriteStatus |
     same = known is not None and known.id == look.sprite.id and known.state == state
     since = known.since if known is not None and same else look.read_time
     return SpriteStatus(id=look.sprite.id, state=state, since=since)
+
+
+def _move_hold(hold: HoldView) -> HoldStatus | None:
+    """Note the hold as of this write; what is surely over leaves nothing behind."""
+    if hold.surely is False:
+        return None
+    return HoldStatus(task=hold.task, since=hold.since, cause=hold.cause, expiry_time=hold.expiry_time)
+
+
+def _move_activity(known: ActivityStatus | None, hold: HoldView | None) -> ActivityStatus | None:
+    """Note the last activity that was seen, and never an earlier one than was recorded."""
+    if hold is None or hold.activity is None:
+        return known
+    before = None if known is None else known.last_time
+    latest = find_latest((before, hold.activity.latest))
+    return ActivityStatus(last_time=latest, observable=hold.activity.observable)
 
 
 def _move_detached(old: TerminalStatus, outcome: Outcome, spec: TerminalSpec, now: datetime) -> datetime | None:
