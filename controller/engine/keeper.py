@@ -14,13 +14,13 @@ Source: behaviour cases C1 to C14; design 6 (docs/architecture.md).
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Final
 
 from controller.api.session import Cause, Identity, SpriteState
-from controller.api.terminal import HoldMode
+from controller.api.terminal import HoldMode, HoldStatus
 from controller.clock import Clock
 from controller.engine.launcher import Place
 from controller.engine.limits import Priority
@@ -31,7 +31,8 @@ from controller.metrics import HoldCall, HoldResult, Metrics
 from controller.plan.activity import (
     Activity,
     Hearing,
-    HoldFor,
+    LetGo,
+    NoWork,
     Occasion,
     Presence,
     Work,
@@ -40,24 +41,33 @@ from controller.plan.activity import (
     judge_work,
     observe_activity,
 )
-from controller.plan.hold import HoldPlan, plan_hold
 from controller.plan.hold_book import (
     HoldBook,
     HoldRules,
     SlotCall,
     Upsert,
     is_held,
-    is_surely_held,
     note_lost,
     note_sent,
     note_verdict,
     rebuild_book,
     spread_beats,
 )
-from controller.plan.hold_names import name_base, name_task
+from controller.plan.hold_round import (
+    EntryCalls,
+    HoldEntry,
+    HoldRound,
+    Quiet,
+    ReadTasks,
+    SendCalls,
+    describe_hold,
+    judge_held,
+    plan_round,
+)
 from controller.plan.kill import METADATA_AGE
 from controller.plan.looks import SpriteSeen
 from controller.plan.status import HoldView
+from controller.plan.steps import Verdict
 from controller.plan.tasks import (
     EXEC_LIMIT,
     OUTPUT_BYTES,
@@ -65,10 +75,7 @@ from controller.plan.tasks import (
     ExecAnswer,
     ExecEnded,
     ExecFailed,
-    RemoveTask,
     TaskCall,
-    UpsertTask,
-    Verdict,
     build_exec,
     describe_verdict,
     judge_exec,
@@ -77,12 +84,15 @@ from controller.plan.tasks import (
 from controller.plan.tasks_read import READ_OUTPUT_BYTES, TasksRead, build_read_exec, judge_read
 from controller.sprites.client import SpritesClient
 from controller.sprites.errors import OutputTooLarge, SpritesError
-from controller.tenure import Tenure
+from controller.tenure import Tenure, TenureEnded
 
 log = logging.getLogger(__name__)
 
 WORKERS: Final = 8
 """Sprites that are worked on at the same time; a command in a sprite takes some 50 ms, and at most 10 s."""
+ROUNDS: Final = 4
+"""Commands of one visit: a read, and what follows from it; more is left for the next visit."""
+ROUNDS_PAUSE: Final = timedelta(milliseconds=100)
 SIGHT_BEFORE: Final = timedelta(seconds=1)
 """
 The session list that says whether there was activity is at most this old when a beat is judged.
@@ -135,8 +145,9 @@ class _Terminal:
     known_since: timedelta
     occasion: Occasion = Occasion.BEAT
     book: HoldBook | None = None
-    since: datetime | None = None
     work: Work | None = None
+    verdict: Verdict | None = None
+    hold: HoldStatus | None = None
     activity: Activity | None = None
     told: tuple[object, ...] = ()
     warned: bool = False
@@ -193,7 +204,7 @@ class HoldKeeper:
         """Take in what a visit found; something that changes the question is judged at once."""
         key = _name_sprite(wish.place)
         if self._where.get(wish.uid, key) != key:
-            self.drop(wish.uid)
+            self._strike(wish.uid)
         known = self._find(wish.uid)
         if known is None:
             if not (wish.wanted and wish.live) and not wish.recorded:
@@ -213,10 +224,20 @@ class HoldKeeper:
         self._queue.add(key)
 
     def drop(self, uid: str) -> None:
-        """Let a terminal that is gone out of the books; a task that is still there lapses within its expiry."""
-        key = self._where.pop(uid, None)
+        """Let a terminal that is gone out of the books, once what it may still hold was removed or has lapsed."""
+        key = self._where.get(uid)
         if key is None:
             return
+        sprite = self._sprites[key]
+        terminal = sprite.terminals[uid]
+        if terminal.book is not None and is_held(terminal.book, self._clock.monotonic()):
+            terminal.wish = replace(terminal.wish, live=False, recorded=False)
+            self._queue.add(key)
+            return
+        self._strike(uid)
+
+    def _strike(self, uid: str) -> None:
+        key = self._where.pop(uid)
         sprite = self._sprites[key]
         del sprite.terminals[uid]
         if not sprite.terminals:
@@ -232,9 +253,9 @@ class HoldKeeper:
     def view(self, uid: str) -> HoldView | None:
         """Tell what is held for a terminal; None where the keeper has no book for it."""
         terminal = self._find(uid)
-        if terminal is None or terminal.book is None:
+        if terminal is None or terminal.verdict is None:
             return None
-        return self._render(terminal, self._clock.monotonic())
+        return HoldView(terminal.verdict, terminal.hold, terminal.activity)
 
     def count(self) -> int:
         """Count the terminals for which a task may be alive."""
@@ -259,6 +280,12 @@ class HoldKeeper:
             try:
                 if item.key in self._sprites:
                     await self._visit(item.key, self._sprites[item.key])
+            except TenureEnded:
+                raise
+            except Exception:
+                # A bug with one sprite must not cost all others their holds: it is logged whole, and repeated.
+                self._queue.fail(item.key)
+                log.exception("The holds of a sprite failed for a reason that nobody foresaw.")
             finally:
                 self._queue.done(item.key)
 
@@ -270,15 +297,19 @@ class HoldKeeper:
         if self._look(sprite.place) is not SpriteState.RUNNING:
             self._wait_for_lapse(key, sprite)
             return
-        if any(terminal.book is None for terminal in sprite.terminals.values()):
-            await self._rebuild(sprite)
         await self._get_sight(sprite)
-        calls = self._plan(sprite)
-        for batch in split_calls([call for _, _, call in calls]):
-            chosen = [entry for entry in calls if entry[2] in batch]
-            await self._send(sprite.place, chosen)
+        for _ in range(ROUNDS):
+            match self._plan(sprite):
+                case ReadTasks():
+                    await self._rebuild(sprite)
+                case SendCalls(entries=entries):
+                    await self._send_all(sprite, entries)
+                case Quiet(after=after):
+                    self._tell_changes(sprite)
+                    self._plan_next(key, sprite, after)
+                    return
         self._tell_changes(sprite)
-        self._plan_next(key, sprite)
+        self._queue.add_after(key, ROUNDS_PAUSE)
 
     def _wait_for_lapse(self, key: str, sprite: _Sprite) -> None:
         """Send nothing to a sprite that is not known to run; what an earlier process left there lapses by itself."""
@@ -327,31 +358,16 @@ class HoldKeeper:
                 sprite.place.token, sprite.place.sprite, since=now - SIGHT_BEFORE, cause=Cause.HOLD
             )
 
-    def _plan(self, sprite: _Sprite) -> list[tuple[_Terminal, SlotCall, TaskCall]]:
-        """Decide what is due; where anything is, what is due soon goes with it."""
+    def _plan(self, sprite: _Sprite) -> HoldRound:
+        """Judge the work of every terminal anew, and decide what is due."""
         now = self._clock.monotonic()
-        state = self._look(sprite.place)
-        plans: list[tuple[_Terminal, HoldPlan]] = []
-        for terminal in sprite.terminals.values():
+        entries = []
+        for uid, terminal in sprite.terminals.items():
             terminal.work = self._judge_work(terminal, now)
             terminal.occasion = Occasion.BEAT
-            plans.append((terminal, self._plan_one(terminal, state, now, joining=False)))
-        if any(plan.calls for _, plan in plans):
-            plans = [
-                (terminal, plan if plan.calls else self._plan_one(terminal, state, now, joining=True))
-                for terminal, plan in plans
-            ]
-        calls = []
-        for terminal, plan in plans:
-            if plan.calls and terminal.book is not None:
-                terminal.book = note_sent(terminal.book, plan.calls, now=now)
-                calls += [(terminal, call, _name_call(terminal.wish, call)) for call in plan.calls]
-        return calls
-
-    def _plan_one(self, terminal: _Terminal, state: SpriteState, now: timedelta, *, joining: bool) -> HoldPlan:
-        assert terminal.book is not None
-        assert terminal.work is not None
-        return plan_hold(terminal.book, terminal.work, terminal.wish.rules, sprite=state, now=now, joining=joining)
+            wish = terminal.wish
+            entries.append(HoldEntry(uid, wish.key, terminal.book, wish.recorded, terminal.work, wish.rules))
+        return plan_round(entries, sprite=self._look(sprite.place), now=now)
 
     def _judge_work(self, terminal: _Terminal, now: timedelta) -> Work:
         wish, book = terminal.wish, terminal.book
@@ -383,28 +399,40 @@ class HoldKeeper:
             )
         )
 
-    async def _send(self, place: Place, calls: list[tuple[_Terminal, SlotCall, TaskCall]]) -> None:
-        """Send one command, and note what became of each of its calls."""
-        run = build_exec(call for _, _, call in calls)
-        try:
-            answer = await self._run(place, run.argv, output_bytes=OUTPUT_BYTES)
-        except BaseException:
-            for terminal, _, _ in calls:
-                if terminal.book is not None:
-                    terminal.book = note_lost(terminal.book, terminal.wish.rules, now=self._clock.monotonic())
-            raise
+    async def _send_all(self, sprite: _Sprite, entries: tuple[EntryCalls, ...]) -> None:
+        """Note what is about to be sent, and send it in as few commands as carry it."""
         now = self._clock.monotonic()
-        verdicts: dict[TaskCall, Verdict] = dict(judge_exec(run, answer))
-        for terminal, slot_call, call in calls:
-            verdict = verdicts[call]
+        owners: dict[TaskCall, tuple[_Terminal, SlotCall]] = {}
+        for entry in entries:
+            terminal = sprite.terminals[entry.uid]
             assert terminal.book is not None
-            terminal.book = note_verdict(terminal.book, slot_call, verdict, terminal.wish.rules, now=now)
+            terminal.book = note_sent(terminal.book, entry.calls, now=now)
+            owners |= {task: (terminal, call) for task, call in zip(entry.tasks, entry.calls, strict=True)}
+        try:
+            for batch in split_calls(tuple(owners)):
+                await self._send(sprite.place, batch, owners)
+        finally:
+            for terminal, _ in owners.values():
+                if terminal.book is not None and terminal.book.in_flight:
+                    terminal.book = note_lost(terminal.book, terminal.wish.rules, now=self._clock.monotonic())
+
+    async def _send(
+        self, place: Place, batch: tuple[TaskCall, ...], owners: dict[TaskCall, tuple[_Terminal, SlotCall]]
+    ) -> None:
+        """Send one command, and note what became of each of its calls, in their order."""
+        run = build_exec(batch)
+        answer = await self._run(place, run.argv, output_bytes=OUTPUT_BYTES)
+        now = self._clock.monotonic()
+        for task, verdict in judge_exec(run, answer):
+            terminal, call = owners[task]
+            assert terminal.book is not None
+            terminal.book = note_verdict(terminal.book, call, verdict, terminal.wish.rules, now=now)
             self._metrics.count_hold_call(
-                HoldCall.UPSERT if isinstance(slot_call, Upsert) else HoldCall.REMOVE,
+                HoldCall.UPSERT if isinstance(call, Upsert) else HoldCall.REMOVE,
                 HoldResult.DONE if isinstance(verdict, Done) else HoldResult.FAILED,
             )
             if not isinstance(verdict, Done):
-                log.warning(describe_verdict(call, verdict), extra={"sprite": place.sprite})
+                log.warning(describe_verdict(task, verdict), extra={"sprite": place.sprite})
 
     async def _run(self, place: Place, argv: tuple[str, ...], *, output_bytes: int) -> ExecAnswer:
         try:
@@ -430,25 +458,21 @@ class HoldKeeper:
 
     # --- what follows -------------------------------------------------------------------------------------------------
 
-    def _plan_next(self, key: str, sprite: _Sprite) -> None:
-        """Come again when the first hold of this sprite is due, and let those go that have nothing any more."""
+    def _plan_next(self, key: str, sprite: _Sprite, after: timedelta | None) -> None:
+        """Come again when something is due, and at the latest after a beat of whoever wishes for a hold."""
         if self._sprites.get(key) is not sprite:
             return
         now = self._clock.monotonic()
-        state = self._look(sprite.place)
-        waits = []
+        waits = [] if after is None else [after]
         for uid, terminal in tuple(sprite.terminals.items()):
-            if terminal.book is None:
-                continue
-            # The status must have been told first: a book that is gone says nothing about what was recorded.
             wish = terminal.wish
-            if not is_held(terminal.book, now) and not (wish.live and wish.wanted) and not wish.recorded:
-                self.drop(uid)
-                continue
-            plan = self._plan_one(terminal, state, now, joining=False)
-            waits.append(_judge_wait(plan, terminal.wish.rules))
+            if wish.live and wish.wanted:
+                waits.append(wish.rules.refresh)
+            elif terminal.book is not None and not is_held(terminal.book, now) and not wish.recorded:
+                # The status was told before: a book that is gone says nothing about what was recorded.
+                self._strike(uid)
         if waits and key in self._sprites:
-            self._queue.add_after(key, max(min(waits), timedelta(milliseconds=100)))
+            self._queue.add_after(key, max(min(waits), ROUNDS_PAUSE))
 
     def _tell_changes(self, sprite: _Sprite) -> None:
         """Keep the ledger, and have those visited whose hold is not what their status was last told."""
@@ -456,65 +480,43 @@ class HoldKeeper:
         for uid, terminal in sprite.terminals.items():
             if terminal.book is None:
                 continue
-            view = self._render(terminal, now)
-            if view.surely is False:
-                terminal.since, terminal.warned = None, False
-            elif terminal.since is None:
-                terminal.since = now_time
-            self._count_held(terminal, view, now)
+            held = is_held(terminal.book, now)
+            if not held:
+                terminal.warned = False
+            self._count_held(terminal, now)
+            self._describe(terminal, now, now_time)
             self._warn_of_idle(uid, terminal, now_time)
-            told = (view.surely, view.cause)
+            told = (terminal.verdict, None if terminal.hold is None else terminal.hold.cause)
             if told != terminal.told:
                 terminal.told = told
                 self._on_change(uid)
 
-    def _count_held(self, terminal: _Terminal, view: HoldView, now: timedelta) -> None:
+    def _describe(self, terminal: _Terminal, now: timedelta, now_time: datetime) -> None:
+        """Write down what is held, as the status tells it."""
+        wish, work = terminal.wish, terminal.work or LetGo(NoWork.NOT_WANTED)
+        terminal.verdict = judge_held(terminal.book, work, wish.rules, now=now)
+        terminal.hold = describe_hold(
+            terminal.hold, wish.key, terminal.book, work, wish.rules, now=now, now_time=now_time
+        )
+
+    def _count_held(self, terminal: _Terminal, now: timedelta) -> None:
         """Add the time since the last look to the held time of its cause."""
-        if terminal.counted_at is not None and terminal.told and terminal.told[0] is True:
-            cause = str(terminal.told[1] or view.cause)
-            self._metrics.count_held(cause, now - terminal.counted_at)
+        if terminal.counted_at is not None and terminal.hold is not None and terminal.hold.cause is not None:
+            self._metrics.count_held(terminal.hold.cause, now - terminal.counted_at)
         terminal.counted_at = now
 
     def _warn_of_idle(self, uid: str, terminal: _Terminal, now_time: datetime) -> None:
         latest = None if terminal.activity is None else terminal.activity.latest
-        if terminal.since is None or terminal.warned or not is_hold_idle_too_long(terminal.since, latest, now=now_time):
+        since = None if terminal.hold is None else terminal.hold.since
+        if since is None or terminal.warned or not is_hold_idle_too_long(since, latest, now=now_time):
             return
         terminal.warned = True
         self._on_idle(uid)
-
-    def _render(self, terminal: _Terminal, now: timedelta) -> HoldView:
-        book = terminal.book
-        assert book is not None
-        held = is_held(book, now)
-        surely: bool | None = is_surely_held(book, terminal.wish.rules, now)
-        if not surely:
-            surely = None if held else False
-        ends = [task.lapses for task in book.tasks if task is not None]
-        return HoldView(
-            surely=surely,
-            task=name_base(terminal.wish.key),
-            since=terminal.since,
-            cause=terminal.work.cause.value if isinstance(terminal.work, HoldFor) else None,
-            expiry_time=self._clock.now() + (max(ends) - now) if ends else None,
-            activity=terminal.activity,
-        )
 
     def _find(self, uid: str) -> _Terminal | None:
         key = self._where.get(uid)
         return None if key is None else self._sprites[key].terminals[uid]
 
 
-def _judge_wait(plan: HoldPlan, rules: HoldRules) -> timedelta:
-    """Tell when a hold is looked at again: when something is due, and at the latest after an interval."""
-    if plan.calls:
-        return timedelta(0)
-    return rules.refresh if plan.after is None else min(plan.after, rules.refresh)
-
-
 def _name_sprite(place: Place) -> str:
     return f"{place.token.fingerprint}/{place.sprite}"
-
-
-def _name_call(wish: Wish, call: SlotCall) -> TaskCall:
-    name = name_task(wish.key, call.slot)
-    return UpsertTask(name, wish.rules.expire) if isinstance(call, Upsert) else RemoveTask(name)

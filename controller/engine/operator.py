@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final
 
@@ -172,9 +172,18 @@ class Operator:
             self._reconciler.note_end_asked(word.uid)
         if change is Change.NEW and is_at_rest(word, raw_spec, raw_status):
             spread = HELD_SPREAD if raw_spec.get("holdWanted") or raw_status.get("hold") else REST_SPREAD
-            self.queue.add_after(word.uid, spread * self._luck.random(), lane)
+            wait = spread * self._luck.random()
+            self.queue.add_after(word.uid, min(wait, self._judge_reap_wait(raw_spec, raw_status) or wait), lane)
         else:
             self.queue.add(word.uid, lane)
+
+    def _judge_reap_wait(self, spec: Mapping[str, Any], status: Mapping[str, Any]) -> timedelta | None:
+        """Tell how long an object at rest may wait for its first visit before its reap is due; None where none is."""
+        detached, timeout = status.get("detachedTime"), spec.get("idleTimeoutSeconds")
+        if not detached or not timeout:
+            return None
+        due = datetime.fromisoformat(detached) + timedelta(seconds=timeout) - self._clock.now()
+        return max(timedelta(0), due)
 
     def take_gone(self, uid: str) -> None:
         """Forget an object that is gone, and wake those who waited for its session."""

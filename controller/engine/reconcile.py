@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Final, assert_never
 
-from controller.api.conditions import ConditionType, Reason
+from controller.api.conditions import ConditionStatus, ConditionType, Reason
 from controller.api.names import FINALIZER
 from controller.api.session import Announced, Cause, Identity, KillAnswer, SpriteState
 from controller.api.situations import Situation, judge_readiness
@@ -42,8 +42,16 @@ from controller.engine.writer import Outrun, Writer
 from controller.errors import Failure
 from controller.kube.events import EventRecorder, EventType, ObjectRef
 from controller.metrics import KillVerdict, LaunchResult, Metrics, ReconcileResult
-from controller.plan.activity import ACTIVITY_ANNOTATION, Hearing, Presence, read_activity_mark
-from controller.plan.facts import Facts, Memory, Probed, TokenFinding
+from controller.plan.activity import (
+    ACTIVITY_ANNOTATION,
+    Activity,
+    Hearing,
+    Occasion,
+    Presence,
+    observe_activity,
+    read_activity_mark,
+)
+from controller.plan.facts import NOTHING_SEEN, Facts, Memory, Probed, TokenFinding
 from controller.plan.hold_book import resolve_rules
 from controller.plan.hold_names import build_key
 from controller.plan.hold_settings import HoldSettings
@@ -81,6 +89,7 @@ from controller.plan.steps import (
     ProbeLaunch,
     RecordIntent,
     ReleaseObject,
+    RereadObject,
     Rest,
     SendKill,
     StartSession,
@@ -309,7 +318,7 @@ class _Visit:
             mode=HoldMode.WHILE_ACTIVE if spec.hold is None else spec.hold.mode,
             suspended=spec.suspend,
             presence=Presence.WATCHED if spec.attached else Presence.NOBODY,
-            hearing=Hearing.FROM_START if session is not None and session.origin is Origin.LAUNCHED else Hearing.SILENT,
+            hearing=_find_hearing(session),
             times=self._find_activity(session),
             rules=resolve_rules(spec.hold, self._tools.hold),
         )
@@ -379,6 +388,25 @@ class _Visit:
             now=tools.clock.monotonic(),
             now_time=tools.clock.now(),
             held=_is_held(tools.keeper.view(snapshot.uid)),
+            activity=self._observe_activity(),
+            idle_after=resolve_rules(self._spec.hold, tools.hold).idle_window,
+        )
+
+    def _observe_activity(self) -> Activity:
+        """Put together what is known of the session's activity, without asking anybody."""
+        session = self._status.session
+        identity = _find_identity(session)
+        if identity is None:
+            return NOTHING_SEEN
+        return observe_activity(
+            identity,
+            self._sessions,
+            others=self._find_activity(session),
+            presence=Presence.WATCHED if self._spec.attached else Presence.NOBODY,
+            hearing=_find_hearing(session),
+            occasion=Occasion.BEAT,
+            now=self._tools.clock.monotonic(),
+            now_time=self._tools.clock.now(),
         )
 
     def _find_owner(self) -> str | None:
@@ -408,6 +436,9 @@ class _Visit:
                 self._probed = await self._tools.launcher.probe(self._place(), intent)
             case BarLaunch(intent=intent):
                 return await self._bar(intent)
+            case RereadObject():
+                self._snapshot = await self._tools.writer.reread(self._snapshot)
+                self.memory = replace(self.memory, object_read=self._tools.clock.monotonic())
             case SendKill() as send:
                 return await self._send_kill(send)
             case ReleaseObject(happening=happening):
@@ -581,7 +612,9 @@ class _Visit:
         return await self._take(Plan(step, self.memory))
 
     def _trigger(self) -> KillTrigger:
-        return KillTrigger.DELETED if self._snapshot.deleted is not None else KillTrigger.TERMINATED
+        if self._snapshot.deleted is not None:
+            return KillTrigger.DELETED
+        return KillTrigger.TERMINATED if self._spec.terminated else KillTrigger.REAPED
 
     # --- endings ------------------------------------------------------------------------------------------------------
 
@@ -601,6 +634,8 @@ class _Visit:
             rest: What the plan found.
             asked: Since when a kill was going on, monotonic, if one was.
         """
+        for tiding in rest.tidings:
+            self._tell(tiding)
         outcome, before = rest.outcome, self._status
         self.doubt_settled = self.doubt_settled or outcome.doubt_settled
         if await self._write(outcome):
@@ -677,7 +712,11 @@ class _Visit:
 
 
 def _is_held(hold: HoldView | None) -> bool:
-    return hold is not None and hold.surely is True
+    return hold is not None and hold.held.status is ConditionStatus.TRUE
+
+
+def _find_hearing(session: SessionStatus | None) -> Hearing:
+    return Hearing.FROM_START if session is not None and session.origin is Origin.LAUNCHED else Hearing.SILENT
 
 
 def _find_identity(session: SessionStatus | None) -> Identity | None:

@@ -108,6 +108,26 @@ class Writer:
         rendered = render_status(status)
         return leave_out(rendered, self._lacking) if self._lacking else rendered
 
+    async def reread(self, snapshot: Snapshot) -> Snapshot:
+        """
+        Read the object consistently, and give it if it is as it was.
+
+        Raises:
+            Outrun: It has changed, or is gone.
+        """
+        try:
+            current = Snapshot.of(await self._objects.get(snapshot.namespace, snapshot.name))
+        except NotFound as error:
+            self._registry.forget(snapshot.uid)
+            raise Outrun(f"AgentTerminal {snapshot.namespace}/{snapshot.name} is gone.") from error
+        if current.uid == snapshot.uid and current.version == snapshot.version:
+            return current
+        if current.uid != snapshot.uid:
+            self._registry.forget(snapshot.uid)
+        if self._registry.observe(current) is not Change.STALE:
+            self._on_known(current)
+        raise Outrun(f"AgentTerminal {snapshot.namespace}/{snapshot.name} has changed meanwhile.")
+
     async def _patch(self, snapshot: Snapshot, operations: list[dict[str, Any]]) -> Snapshot:
         try:
             answer = await self._objects.patch_json(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from controller.api.session import Announced
 from controller.api.situations import Situation
@@ -10,6 +11,7 @@ from controller.api.terminal import (
     TerminalSpec,
     TerminalStatus,
 )
+from controller.plan.activity import Activity
 from controller.plan.kill import (
     KillProgress,
 )
@@ -21,6 +23,8 @@ from controller.plan.looks import (
     SessionsLook,
     SpriteLook,
 )
+
+NOTHING_SEEN: Final = Activity(None, observable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class Memory:
         absent_at: When the first list that lacked a live session started, monotonic.
         barred_nonce: The launch that was kept from ever running.
         found: The session that a search for a lost launch has found, while it is being ended.
+        object_read: When the object was last read consistently, before a reap, monotonic.
+        reap_warned_for: From which moment the idle time counted when the reap was last announced.
     """
 
     kill: KillProgress | None = None
@@ -70,6 +76,8 @@ class Memory:
     absent_at: timedelta | None = None
     barred_nonce: str | None = None
     found: SessionStatus | None = None
+    object_read: timedelta | None = None
+    reap_warned_for: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,8 @@ class Facts:
         now: Monotonic.
         now_time: Wall time.
         held: A task of ours surely keeps the sprite awake for this terminal.
+        activity: The last activity that anybody saw.
+        idle_after: Activity younger than this makes a terminal busy.
     """
 
     generation: int
@@ -116,3 +126,5 @@ class Facts:
     now: timedelta
     now_time: datetime
     held: bool = False
+    activity: Activity = NOTHING_SEEN
+    idle_after: timedelta = timedelta(minutes=2)

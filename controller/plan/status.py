@@ -33,17 +33,10 @@ _UNKNOWN: Final = ConditionStatus.UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class HoldView:
-    """
-    What is held for one terminal, as its status tells it.
+    """What is held for one terminal, as its status tells it."""
 
-    `surely` None means that a task may be there: an answer was lost.
-    """
-
-    surely: bool | None
-    task: str
-    since: datetime | None
-    cause: str | None
-    expiry_time: datetime | None
+    held: Verdict
+    hold: HoldStatus | None
     activity: Activity | None
 
 
@@ -85,7 +78,7 @@ def build_status(
             "session": outcome.session,
             "sprite": _move_sprite(old.sprite, sprite),
             "detached_time": _move_detached(old, outcome, spec, now),
-            "hold": old.hold if hold is None else _move_hold(hold),
+            "hold": old.hold if hold is None else hold.hold,
             "activity": _move_activity(old.activity, hold),
             "kill": outcome.kill,
             "last_handled_reconcile_at": requested_at or old.last_handled_reconcile_at,
@@ -176,14 +169,9 @@ def _judge_attached(spec: TerminalSpec) -> Verdict:
 
 
 def _judge_held(spec: TerminalSpec, hold: HoldView | None) -> Verdict:
-    """A hold whose answer was lost is unknown; letting go of it is not the same as never having had it."""
-    match None if hold is None else hold.surely:
-        case True:
-            return Verdict(_TRUE, Reason.HOLD_ACTIVE)
-        case None if hold is not None:
-            return Verdict(_UNKNOWN, Reason.HOLD_UNCLEAR)
-        case _:
-            return Verdict(_FALSE, Reason.NOT_HELD if spec.hold_wanted else Reason.NOT_WANTED)
+    if hold is not None:
+        return hold.held
+    return Verdict(_FALSE, Reason.NOT_HELD if spec.hold_wanted else Reason.NOT_WANTED)
 
 
 def _judge_fenced(spec: TerminalSpec) -> Verdict:
@@ -244,13 +232,6 @@ def _move_sprite(known: SpriteStatus | None, look: SpriteLook) -> SpriteStatus |
     same = known is not None and known.id == look.sprite.id and known.state == state
     since = known.since if known is not None and same else look.read_time
     return SpriteStatus(id=look.sprite.id, state=state, since=since)
-
-
-def _move_hold(hold: HoldView) -> HoldStatus | None:
-    """Note the hold as of this write; what is surely over leaves nothing behind."""
-    if hold.surely is False:
-        return None
-    return HoldStatus(task=hold.task, since=hold.since, cause=hold.cause, expiry_time=hold.expiry_time)
 
 
 def _move_activity(known: ActivityStatus | None, hold: HoldView | None) -> ActivityStatus | None:

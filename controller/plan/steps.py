@@ -114,6 +114,11 @@ class BarLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class RereadObject:
+    """Read the object itself, consistently: somebody may have attached since, and a reap gives way to them."""
+
+
+@dataclass(frozen=True, slots=True)
 class SendKill:
     """Send SIGKILL to this identity."""
 
@@ -125,13 +130,15 @@ class Rest:
     """
     Write the outcome if it differs, and come again after a while.
 
-    `after` None means only when something happens; `retry` True means by the queue's own back-off instead.
+    `after` None means only when something happens; `retry` True means by the queue's own back-off instead. The
+    happenings are told together with a write, the tidings in any case.
     """
 
     outcome: Outcome
     after: timedelta | None = None
     retry: bool = False
     happenings: tuple[Happening, ...] = ()
+    tidings: tuple[Happening, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +155,7 @@ Step = (
     | StartSession
     | ProbeLaunch
     | BarLaunch
+    | RereadObject
     | SendKill
     | Rest
     | ComeAgain

@@ -37,6 +37,7 @@ from controller.plan.kill import (
 from controller.plan.looks import (
     SpriteAway,
 )
+from controller.plan.reap import is_reread_due
 from controller.plan.resting import end_session, judge_unended, need_sprite, rest_terminated, tell_way_out
 from controller.plan.starting import describe_launched, plan_adopt, rest_launched, search_launch
 from controller.plan.steps import (
@@ -47,6 +48,7 @@ from controller.plan.steps import (
     Outcome,
     Plan,
     ReleaseObject,
+    RereadObject,
     Rest,
     SendKill,
     Verdict,
@@ -63,7 +65,7 @@ def plan_deletion(facts: Facts, memory: Memory) -> Plan:
     if facts.spec.deletion_policy is DeletionPolicy.ORPHAN:
         note = f"Left session {session.id or 'of an unfinished launch'} running in sprite {facts.spec.sprite_name}."
         return Plan(ReleaseObject(Happening(Reason.ORPHANED, note)), memory)
-    return _plan_end(facts, memory, session, KillTrigger.DELETED)
+    return plan_end(facts, memory, session, KillTrigger.DELETED)
 
 
 def plan_terminated(facts: Facts, memory: Memory) -> Plan:
@@ -74,13 +76,13 @@ def plan_terminated(facts: Facts, memory: Memory) -> Plan:
             return rest_terminated(facts, memory, Reason.NOTHING_TO_END, "No session was adopted or launched.")
         return plan_adopt(facts, memory, facts.spec.session_id)
     if session.ended is None:
-        return _plan_end(facts, memory, session, KillTrigger.TERMINATED)
+        return plan_end(facts, memory, session, KillTrigger.TERMINATED)
     if session.ended.reason in (EndReason.TERMINATED, EndReason.REAPED):
         return rest_terminated(facts, memory, Reason.CONFIRMED, "The session was killed and is proven dead.")
     return rest_terminated(facts, memory, Reason.ALREADY_ENDED, "The session had ended before it was asked to.")
 
 
-def _plan_end(facts: Facts, memory: Memory, session: SessionStatus, trigger: KillTrigger) -> Plan:
+def plan_end(facts: Facts, memory: Memory, session: SessionStatus, trigger: KillTrigger) -> Plan:
     """End a session that is recorded, or whose launch is."""
     if not facts.token.kill_usable:
         situation = facts.token.trouble or Situation.TOKEN_NOT_ALLOWED
@@ -99,13 +101,15 @@ def _plan_end(facts: Facts, memory: Memory, session: SessionStatus, trigger: Kil
             cause = Cause.IDENTIFY if progress.settled is None else Cause.PROVE
             return Plan(LookAtSessions(since, cause), memory)
         case Send():
+            if trigger is KillTrigger.REAPED and is_reread_due(memory.object_read, now=facts.now):
+                return Plan(RereadObject(), memory)
             return Plan(SendKill(identity), memory)
         case ComeAgain():
             return Plan(step, memory)
         case Unproven() as unproven:
             return rest_unproven(facts, memory, trigger, unproven)
         case Proven(evidence=evidence):
-            return _conclude_kill(facts, memory, session, trigger, evidence)
+            return conclude_kill(facts, memory, session, trigger, evidence)
         case _:
             assert_never(step)
 
@@ -141,25 +145,34 @@ def _rest_unended(
     return Plan(Rest(outcome, after, retry=after is None, happenings=(warning,)), memory)
 
 
-def _conclude_kill(
+def conclude_kill(
     facts: Facts, memory: Memory, session: SessionStatus, trigger: KillTrigger, evidence: KillEvidence
 ) -> Plan:
     """Record the proof; a deleted object needs no record, only its release."""
     message = _describe_proof(session, evidence)
-    happening = Happening(Reason.CONFIRMED, message, evidence=evidence)
+    if trigger is KillTrigger.REAPED:
+        message = f"Nobody was attached for {_name_minutes(facts.spec.idle_timeout_seconds)}. {message}"
+    reason = Reason.REAPED if trigger is KillTrigger.REAPED else Reason.CONFIRMED
+    happening = Happening(reason, message, evidence=evidence)
     if trigger is KillTrigger.DELETED:
         return Plan(ReleaseObject(happening), memory)
-    progress = memory.kill
+    progress = memory.kill or KillProgress(asked=facts.now, asked_time=facts.now_time)
+    reaped = trigger is KillTrigger.REAPED
     outcome = Outcome(
-        Situation.TERMINATED,
+        Situation.REAPED if reaped else Situation.TERMINATED,
         message,
-        session=end_session(facts, session, EndReason.TERMINATED),
-        kill=None if progress is None else _describe_kill(facts, progress, trigger, evidence=evidence),
-        terminated=Verdict(ConditionStatus.TRUE, Reason.CONFIRMED, message),
-        live=Verdict(ConditionStatus.FALSE, Reason.CONFIRMED, message),
+        session=end_session(facts, session, EndReason.REAPED if reaped else EndReason.TERMINATED),
+        kill=_describe_kill(facts, progress, trigger, evidence=evidence),
+        terminated=None if reaped else Verdict(ConditionStatus.TRUE, Reason.CONFIRMED, message),
+        live=Verdict(ConditionStatus.FALSE, Reason.REAPED if reaped else Reason.CONFIRMED, message),
         doubt_settled=True,
     )
-    return Plan(Rest(outcome, happenings=(happening,)), replace(memory, kill=None, found=None))
+    memory = replace(memory, kill=None, found=None, object_read=None, reap_warned_for=None)
+    return Plan(Rest(outcome, happenings=(happening,)), memory)
+
+
+def _name_minutes(seconds: int) -> str:
+    return f"{seconds // 60} min" if seconds >= 60 and seconds % 60 == 0 else f"{seconds} s"
 
 
 def _describe_proof(session: SessionStatus, evidence: KillEvidence) -> str:
@@ -199,16 +212,16 @@ def _plan_end_of_launch(facts: Facts, memory: Memory, session: SessionStatus, tr
     """End a launch whose answer was lost: find its session and kill it, or prove that nothing of it lives."""
     intent = session.launch_intent
     if intent is None:
-        return _conclude_kill(facts, memory, session, trigger, KillEvidence.NEVER_STARTED)
+        return conclude_kill(facts, memory, session, trigger, KillEvidence.NEVER_STARTED)
     if facts.announced is not None:
         return rest_launched(facts, memory, describe_launched(intent, facts.announced))
     seen = need_sprite(facts, memory)
     if isinstance(seen, Plan):
         if isinstance(facts.sprite, SpriteAway) and facts.sprite.confirmed:
-            return _conclude_kill(facts, memory, session, trigger, KillEvidence.SPRITE_GONE)
+            return conclude_kill(facts, memory, session, trigger, KillEvidence.SPRITE_GONE)
         return seen
     if seen.sprite.id != intent.sprite_id:
-        return _conclude_kill(facts, memory, session, trigger, KillEvidence.SPRITE_GONE)
+        return conclude_kill(facts, memory, session, trigger, KillEvidence.SPRITE_GONE)
     if memory.kill is None:
         memory = replace(memory, kill=KillProgress(asked=facts.now, asked_time=facts.now_time))
     found = memory.found
@@ -220,10 +233,10 @@ def _plan_end_of_launch(facts: Facts, memory: Memory, session: SessionStatus, tr
     if search.running is not None:
         found = describe_launched(intent, search.running)
         return _plan_end_of_found(facts, replace(search.memory, found=found), found, trigger)
-    return _conclude_kill(facts, search.memory, session, trigger, KillEvidence.NEVER_STARTED)
+    return conclude_kill(facts, search.memory, session, trigger, KillEvidence.NEVER_STARTED)
 
 
 def _plan_end_of_found(facts: Facts, memory: Memory, found: SessionStatus, trigger: KillTrigger) -> Plan:
     """End a session that was found and not recorded: nothing is written before its kill, and its end names it."""
     with_session = replace(facts, status=facts.status.model_copy(update={"session": found}))
-    return _plan_end(with_session, memory, found, trigger)
+    return plan_end(with_session, memory, found, trigger)

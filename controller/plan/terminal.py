@@ -11,11 +11,14 @@ launch, or look whether it still lives.
 """
 
 from dataclasses import replace
+from datetime import timedelta
+from typing import assert_never
 
 from controller.api.conditions import ConditionStatus, Reason
 from controller.api.session import Cause, Identity, SpriteState
 from controller.api.situations import Situation
 from controller.api.terminal import (
+    KillTrigger,
     SessionEnd,
     SessionStatus,
     TerminalStatus,
@@ -23,15 +26,27 @@ from controller.api.terminal import (
 from controller.plan.ends import EndReason, judge_end_by_list, judge_end_by_sprite, may_follow
 from controller.plan.facts import Facts, Memory
 from controller.plan.kill import (
+    METADATA_AGE,
     SECOND_LOOK,
     ComeAgain,
     Presence,
 )
 from controller.plan.looks import Listed, LookFailed, is_answer_to
+from controller.plan.reap import (
+    Armed,
+    LookFirst,
+    NotArmed,
+    Owed,
+    Reap,
+    ReapFacts,
+    ReapProven,
+    describe_warning,
+    plan_reap,
+)
 from controller.plan.resting import is_paused, judge_situation_after, need_sprite, rest_ended, rest_live, rest_token
 from controller.plan.starting import plan_first, plan_launch
-from controller.plan.steps import LookAtSessions, Outcome, Plan, Rest, Verdict
-from controller.plan.teardown import plan_deletion, plan_terminated
+from controller.plan.steps import LookAtSessions, LookAtSprite, Outcome, Plan, Rest, Verdict
+from controller.plan.teardown import conclude_kill, plan_deletion, plan_end, plan_terminated
 
 
 def plan_terminal(facts: Facts, memory: Memory) -> Plan:
@@ -56,6 +71,9 @@ def _plan_suspended(facts: Facts, memory: Memory) -> Plan:
     """Start nothing. Ends are still observed and written."""
     session = facts.status.session
     if session is not None and session.id is not None and session.ended is None:
+        reap = plan_reap(_describe_for_reap(facts, memory, session))
+        if isinstance(reap, Reap | ReapProven):
+            return _take_reap(facts, memory, session, reap)
         plan = _judge_live(facts, memory, session)
         if plan is not None:
             return plan
@@ -70,7 +88,11 @@ def _plan_suspended(facts: Facts, memory: Memory) -> Plan:
 
 
 def _plan_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan:
-    """Say that it lives; look only where that is in question."""
+    """Say that it lives, look only where that is in question, and end it where nobody has watched for too long."""
+    reap = plan_reap(_describe_for_reap(facts, memory, session))
+    if isinstance(reap, Reap | ReapProven | LookFirst):
+        return _take_reap(facts, memory, session, reap)
+    memory = _give_up_reap(memory)
     plan = _judge_live(facts, memory, session)
     if plan is not None:
         return plan
@@ -80,7 +102,75 @@ def _plan_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan:
     if _is_unanswered(facts) and isinstance(rested.step, Rest):
         outcome = replace(rested.step.outcome, live=None, doubt_settled=False)
         return Plan(Rest(outcome, retry=True), memory)
-    return rested
+    return _count_down(facts, rested, reap)
+
+
+def _describe_for_reap(facts: Facts, memory: Memory, session: SessionStatus) -> ReapFacts:
+    kill = facts.status.kill
+    return ReapFacts(
+        identity=Identity(session.sprite_id or "", session.id or "", session.created),
+        live=session.id is not None,
+        attached=bool(facts.spec.attached),
+        suspended=facts.spec.suspend,
+        idle_timeout=timedelta(seconds=facts.spec.idle_timeout_seconds),
+        policy=facts.spec.idle_policy,
+        detached_time=facts.status.detached_time,
+        input_time=None,
+        activity=facts.activity,
+        idle_after=facts.idle_after,
+        warned_for=memory.reap_warned_for,
+        begun=kill is not None and kill.trigger is KillTrigger.REAPED and kill.proof is None,
+        settled=memory.kill is not None and memory.kill.settled is not None,
+        sprite=facts.sprite,
+        last_wake_time=facts.last_wake_time,
+        now=facts.now,
+        now_time=facts.now_time,
+    )
+
+
+def _take_reap(facts: Facts, memory: Memory, session: SessionStatus, reap: Reap | ReapProven | LookFirst) -> Plan:
+    match reap:
+        case Reap():
+            return plan_end(facts, memory, session, KillTrigger.REAPED)
+        case ReapProven(evidence=evidence):
+            return conclude_kill(facts, memory, session, KillTrigger.REAPED, evidence)
+        case LookFirst():
+            if facts.token.trouble is not None:
+                return rest_token(facts, memory, facts.token.trouble)
+            return Plan(LookAtSprite(facts.now - METADATA_AGE / 2), memory)
+        case _:
+            assert_never(reap)
+
+
+def _give_up_reap(memory: Memory) -> Memory:
+    """A reap that sent nothing yet is forgotten when it is not due any more: somebody has attached."""
+    return memory if memory.kill is None else replace(memory, kill=None, object_read=None)
+
+
+def _count_down(facts: Facts, rested: Plan, reap: NotArmed | Armed | Owed) -> Plan:
+    """Come again when the reap is due, announce it to a busy terminal, and say where it is owed."""
+    if not isinstance(rested.step, Rest):
+        return rested
+    match reap:
+        case NotArmed():
+            return rested
+        case Armed(since=since, after=after, warn=warn):
+            if not warn:
+                return replace(rested, step=replace(rested.step, after=after))
+            warning = describe_warning(_describe_for_reap(facts, rested.memory, _session_of(rested.step)), after)
+            step = replace(rested.step, after=after, tidings=(warning,))
+            return Plan(step, replace(rested.memory, reap_warned_for=since))
+        case Owed():
+            text = "Due to be ended for being idle; the sprite is paused, and it is done when it next runs."
+            outcome = replace(rested.step.outcome, situation=Situation.REAP_OWED, message=text)
+            return replace(rested, step=replace(rested.step, outcome=outcome, after=None))
+        case _:
+            assert_never(reap)
+
+
+def _session_of(rest: Rest) -> SessionStatus:
+    assert rest.outcome.session is not None
+    return rest.outcome.session
 
 
 def _is_unanswered(facts: Facts) -> bool:

@@ -1,0 +1,101 @@
+"""Reaps on a real API server, with real processes: what nobody watches ends, with proof, and never by a wake."""
+
+import time
+
+import pytest
+
+from tests.support.operator import World, await_true
+
+STUBBORN = {"command": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
+
+
+@pytest.mark.case("I1")
+@pytest.mark.case("I6")
+def test_a_session_that_starts_unwatched_is_reaped_with_proof_when_its_time_is_over(world: World) -> None:
+    world.create("one", launch=STUBBORN, idleTimeoutSeconds=3)
+    begun = time.monotonic()
+
+    status = world.await_reason("one", "Reaped", "SessionLive")
+
+    assert time.monotonic() - begun >= 3
+    assert status["phase"] == "Exited"
+    kill = status["kill"]
+    assert (kill["trigger"], kill["signal"], kill["proof"]) == ("Reaped", "SIGKILL", "SessionList")
+    assert world.condition("one", "Terminated")["status"] == "False"
+    assert world.condition("one", "Ready")["status"] == "True"
+    assert world.live() == []
+
+
+@pytest.mark.case("I2")
+def test_a_viewer_who_comes_in_time_keeps_the_session(world: World) -> None:
+    world.create("one", launch=STUBBORN, idleTimeoutSeconds=4)
+    world.await_reason("one", "Detached")
+
+    world.patch("one", attached=True)
+    time.sleep(6)
+
+    assert world.condition("one", "Reconciling")["reason"] == "Running"
+    assert len(world.live()) == 1
+    assert world.lab.requests(route="exec.kill") == []
+
+
+def test_the_idle_time_counts_across_a_restart(world: World) -> None:
+    world.create("one", launch=STUBBORN, idleTimeoutSeconds=12)
+    status = world.await_reason("one", "Detached")
+    assert world.operator is not None
+    world.operator.kill()
+
+    world.start_operator()
+
+    status = world.await_reason("one", "Reaped", "SessionLive", within=25)
+    detached, ended = status["session"]["created"], status["session"]["ended"]["time"]
+    assert detached < ended
+    assert world.live() == []
+
+
+@pytest.mark.case("I9")
+def test_a_timeout_of_zero_never_reaps(world: World) -> None:
+    world.create("one", launch=STUBBORN, idleTimeoutSeconds=0)
+    world.await_reason("one", "Detached")
+
+    time.sleep(2)
+
+    assert len(world.live()) == 1
+    assert world.condition("one", "Reconciling")["reason"] == "Detached"
+
+
+def test_a_reaped_terminal_is_not_started_again_until_somebody_comes(world: World) -> None:
+    world.create("one", launch=STUBBORN, idleTimeoutSeconds=2, relaunch="OnLost")
+    world.await_reason("one", "Reaped", "SessionLive")
+    time.sleep(2)
+    assert world.live() == []
+
+    world.patch("one", attached=True, activeSocketId="somebody")
+
+    world.await_reason("one", "Running")
+    assert len(world.live()) == 1
+
+
+def test_a_reap_on_a_paused_sprite_is_owed_and_done_when_it_runs_again(world: World) -> None:
+    world.start_operator(METADATA_SECONDS="5")
+    world.create("one", launch=STUBBORN, idleTimeoutSeconds=12)
+    world.await_reason("one", "Detached")
+    world.lab.set_state("box", "warm")
+
+    world.await_reason("one", "ReapOwed", within=30)
+    assert world.lab.sprite("box")["true_status"] == "warm"
+    assert world.lab.requests(route="exec.kill") == []
+
+    world.lab.set_state("box", "running")
+    world.await_reason("one", "Reaped", "SessionLive", within=30)
+    assert world.live() == []
+
+
+def test_a_failed_reap_is_tried_again_and_never_forgotten(world: World) -> None:
+    world.lab.arm_fault({"kind": "error-line", "undone": True}, route="exec.kill", times=4)
+    world.create("one", launch=STUBBORN, idleTimeoutSeconds=2)
+
+    await_true(lambda: len(world.lab.requests(route="exec.kill")) >= 3, "three kills")
+    world.await_reason("one", "Reaped", "SessionLive", within=30)
+
+    assert world.live() == []
