@@ -170,7 +170,7 @@ class Reason(StrEnum):
     """The answer of the last hold call was lost."""
 
     ADOPTED = "Adopted"
-    """A running session was adopted. (Log.)"""
+    """A running session was adopted; it stands in the log."""
     LAUNCHED = "Launched"
     """A session was launched. (Event.)"""
     ORPHANED = "Orphaned"

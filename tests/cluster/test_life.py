@@ -168,7 +168,7 @@ def test_a_launch_whose_secret_is_missing_says_so_and_starts_once_it_is_there(wo
     assert world.live() == []
 
     world.put_secret("later", value="x")
-    world.patch("one", holdWanted=True)
+    world.patch("one", relaunch="OnLost")
 
     world.await_reason("one", "Detached")
     assert len(world.live()) == 1

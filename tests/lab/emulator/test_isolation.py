@@ -134,7 +134,7 @@ def test_however_the_emulator_ends_nothing_inside_lives_on_and_no_file_stays(
 
 def test_a_process_that_breeds_is_frozen_and_ended(emulator: EmulatorProcess) -> None:
     emulator.create_sprite("my-sprite")
-    emulator.start_session("my-sprite", "sh", "-c", "while :; do sh -c 'sleep 0.02; sleep 0.02' & sleep 0.01; done")
+    emulator.start_session("my-sprite", "sh", "-c", "while :; do sh -c 'sleep 0.3; sleep 0.3' & sleep 0.02; done")
     wait_until(lambda: emulator.processes("my-sprite"), lambda found: len(found) > 4)
     emulator.set_state("my-sprite", "warm")
     assert {entry["state"] for entry in emulator.processes("my-sprite")} <= {"T", "Z"}
