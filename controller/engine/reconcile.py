@@ -234,7 +234,10 @@ class Reconciler:
             self._memories.pop(uid, None)
         else:
             self._memories[uid] = visit.memory
-        if visit.doubt_settled and self._doubts.get(uid) == visit.doubt:
+        if visit.doubt is not None and not visit.doubt_settled:
+            # The visit may have written down what made it ask, so that no later one would find the question again.
+            self._doubts.setdefault(uid, visit.doubt)
+        elif self._doubts.get(uid) == visit.doubt:
             self._doubts.pop(uid, None)
 
 

@@ -40,6 +40,7 @@ class Stage:
         self.sprites = Gate(lab.url)
         self.world = World(cluster, namespace, lab)
         self._folder = folder
+        self._ended: list[str] = []
 
     def open(self) -> None:
         """Open the gates."""
@@ -94,20 +95,21 @@ class Stage:
         """The kills that reached a session of a sprite."""
         return [entry for entry in self.lab.requests(route="exec.kill", sprite=name) if entry["status"] == 200]
 
-    def await_empty(self, name: str) -> None:
-        """Wait until nothing runs in a sprite, and see that no secret is left there."""
-        await_true(
-            lambda: self.lab.processes(name) == [], "the sprite to be empty", LINGER_SECONDS, lambda: self._tell(name)
-        )
-        home = Path(self.lab.sprite(name)["home"])
-        script = 'ls -A /dev/shm /tmp > "$HOME/left"; grep -rl "$0" /dev/shm /tmp >> "$HOME/left"; : > "$HOME/looked"'
-        self.lab.start_session(name, "sh", "-c", script, SECRET)
-        await_true((home / "looked").exists, "the look into the sprite")
-        left = [line for line in (home / "left").read_text().splitlines() if line and not line.endswith(":")]
-        assert all(line.endswith(".ran") for line in left), left
+    def expect_empty(self, name: str) -> None:
+        """See that no terminal lives in a sprite; `await_all_empty` sees the rest, once for all of them."""
+        assert self.list_terminals(name) == []
+        self._ended.append(name)
 
-    def _tell(self, name: str) -> str:
-        return json.dumps(self.lab.processes(name))
+    def await_all_empty(self) -> None:
+        """Wait until nothing runs in the sprites whose lives have ended, and see that no secret is left there."""
+        for name in self._ended:
+            await_true(lambda name=name: self.lab.processes(name) == [], f"{name} to be empty", LINGER_SECONDS)  # type: ignore[misc]  # a bound default
+            home = Path(self.lab.sprite(name)["home"])
+            look = 'ls -A /dev/shm /tmp > "$HOME/left"; grep -rl "$0" /dev/shm /tmp >> "$HOME/left"; : > "$HOME/looked"'
+            self.lab.start_session(name, "sh", "-c", look, SECRET)
+            await_true((home / "looked").exists, f"the look into {name}")
+            left = [line for line in (home / "left").read_text().splitlines() if line and not line.endswith(":")]
+            assert all(line.endswith(".ran") for line in left), (name, left)
 
 
 def write_kubeconfig(path: Path, server: str, cluster: Cluster) -> Path:

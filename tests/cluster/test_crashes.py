@@ -47,6 +47,7 @@ def standing(
     stage.open()
     try:
         yield stage
+        stage.await_all_empty()
     finally:
         stage.close()
         cluster.empty_namespace("crashes")
@@ -86,7 +87,7 @@ def end_well(stage: Stage, name: str, *, session_id: str | None = None) -> None:
     expect_confirmed(stage, name, session_id)
     stage.world.delete(name)
     stage.world.await_gone(name)
-    stage.await_empty(name)
+    stage.expect_empty(name)
 
 
 def expect_confirmed(stage: Stage, name: str, session_id: str) -> dict[str, Any]:
@@ -305,7 +306,7 @@ def test_a_command_that_ran_to_its_end_behind_a_lost_answer_is_known_by_its_mark
     assert stage.count_runs(name) == 1
     stage.world.delete(name)
     stage.world.await_gone(name)
-    stage.await_empty(name)
+    stage.expect_empty(name)
 
 
 def test_a_create_that_never_reached_the_sprite_is_followed_by_another(stage: Stage) -> None:
@@ -383,7 +384,7 @@ def test_the_session_of_a_lost_launch_dies_when_the_terminal_is_terminated(stage
     expect_confirmed(stage, name, session_id)
     stage.world.delete(name)
     stage.world.await_gone(name)
-    stage.await_empty(name)
+    stage.expect_empty(name)
 
 
 def test_the_session_of_a_lost_launch_dies_when_the_terminal_is_deleted(stage: Stage) -> None:
@@ -395,7 +396,7 @@ def test_the_session_of_a_lost_launch_dies_when_the_terminal_is_deleted(stage: S
     stage.world.await_gone(name)
 
     assert len(stage.list_kills(name)) == 1
-    stage.await_empty(name)
+    stage.expect_empty(name)
     assert stage.count_runs(name) == 1
 
 
@@ -408,7 +409,7 @@ def test_a_lost_launch_that_never_ran_is_barred_before_a_deleted_terminal_goes(s
     late.release()
     late.await_done()
 
-    stage.await_empty(name)
+    stage.expect_empty(name)
     assert stage.count_runs(name) == 0
     assert stage.list_kills(name) == []
 
@@ -423,7 +424,7 @@ def test_a_lost_launch_that_never_ran_is_proven_never_to_have_started(stage: Sta
     late.release()
     late.await_done()
 
-    stage.await_empty(name)
+    stage.expect_empty(name)
     assert stage.count_runs(name) == 0
 
 
@@ -561,5 +562,5 @@ def test_three_crashes_in_one_life_end_in_one_session_and_one_proven_kill(stage:
     expect_confirmed(stage, name, status["session"]["id"])
     stage.world.delete(name)
     stage.world.await_gone(name)
-    stage.await_empty(name)
+    stage.expect_empty(name)
     assert stage.count_runs(name) == 1
