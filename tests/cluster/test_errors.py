@@ -212,6 +212,10 @@ def test_a_throttled_token_keeps_no_other_from_its_work(world: World) -> None:
         wait = {"kind": "status", "status": 429, "headers": {"Retry-After": "600"}}
         slow.arm_fault(wait, route="sprites.list", times=1)
 
+        world.create("slow-first", launch=LAUNCH)
+        world.await_reason("slow-first", "Throttled")
+        later = time.monotonic() + 1.2
+        await_true(lambda: time.monotonic() > later, "the shared failure to be too old for those who come now")
         for number in range(12):
             world.create(f"slow-{number}", launch=LAUNCH)
         for number in range(12):
