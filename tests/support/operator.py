@@ -63,7 +63,9 @@ class OperatorProcess:
             )
         await_true(lambda: self._has_seen_all() or self.process.poll() is not None, "the operator to be ready")
         if self.process.poll() is not None:
-            raise RuntimeError(f"The operator ended with {self.process.returncode}: {self.log_file.read_text()}")
+            told = self.log_file.read_text()
+            self.log_file.unlink()
+            raise RuntimeError(f"The operator ended with {self.process.returncode}: {told}")
 
     @property
     def lines(self) -> list[dict[str, Any]]:
