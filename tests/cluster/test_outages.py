@@ -169,7 +169,9 @@ def lose_answer(stage: Stage, match: Match, skip: int, act: Callable[[], object]
 def test_writes_that_are_refused_for_a_while_are_done_afterwards(
     stage: Stage, status: int, headers: dict[str, str], pause: float
 ) -> None:
+    adopt(stage)
     name = stage.prepare()
+    await_metadata(stage)  # else the news of the sprite would wake the object in between
     refusals = 2
     body = json.dumps({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status}).encode()
     stage.kube.answer(of(name, is_write), status, body, times=refusals, **headers)
@@ -438,6 +440,18 @@ def test_a_list_that_is_cut_or_tells_less_than_the_truth_ends_nothing_and_proves
     status = stage.world.await_reason(live, "Running", within=RECOVERS_SECONDS)
     assert status["session"]["id"] == session_id
     assert "ended" not in status["session"]
+
+
+def test_a_proof_that_fails_is_asked_for_again_without_another_kill(stage: Stage) -> None:
+    name, _ = adopt(stage)
+    stage.lab.arm_fault({"kind": "status", "status": 503}, route="exec.list", sprite=name, cause="prove", times=2)
+
+    stage.world.patch(name, terminated=True)
+
+    status = stage.world.await_reason(name, "Confirmed", "Terminated")
+    assert status["kill"]["attempts"] == 1
+    assert len(stage.lab.requests(route="exec.list", sprite=name, cause="prove", status=503)) == 2
+    assert len(stage.lab.requests(route="exec.kill", sprite=name)) == 1
 
 
 @pytest.mark.parametrize("match", [is_any, is_session_list], ids=["all calls fail", "only lists fail"])
