@@ -23,11 +23,12 @@ from controller.engine.liveness import LoopLag
 from controller.engine.observer import SpriteObserver
 from controller.engine.owners import Claim, Owners, read_claim
 from controller.engine.queue import Lane, WorkQueue
-from controller.engine.reconcile import Reconciler, Tools
+from controller.engine.reconcile import Reconciler
 from controller.engine.registry import Change, Gone, Registry, Snapshot
 from controller.engine.resync import Resync
 from controller.engine.settings import EngineSettings
 from controller.engine.tokens import OwnToken, TokenBook
+from controller.engine.visit import Tools
 from controller.engine.writer import Writer
 from controller.errors import OutsideError
 from controller.kube.client import KubeClient
