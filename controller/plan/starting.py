@@ -133,7 +133,7 @@ def plan_adopt(facts: Facts, memory: Memory, session_id: str) -> Plan:
 
 def _plan_instead_of_adopting(facts: Facts, memory: Memory, session_id: str, found: Session | None) -> Plan:
     """The declared session is not there: a launch takes its place, where one is declared."""
-    if facts.spec.terminated:
+    if facts.spec.terminated or facts.deleting:
         text = f"Session {session_id} is not in the sprite's list."
         return rest_terminated(facts, memory, Reason.NOTHING_TO_END, text)
     if facts.spec.launch is not None:

@@ -6,7 +6,7 @@ The finalizer goes only on proof, on `Orphan`, or where there is nothing to guar
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import assert_never
+from typing import Final, assert_never
 
 from controller.api.conditions import ConditionStatus, Reason
 from controller.api.session import Cause, Identity
@@ -54,18 +54,36 @@ from controller.plan.steps import (
     Verdict,
 )
 
+_NOTHING_TO_ADOPT: Final = frozenset({Situation.TERMINATED, Situation.SESSION_TAKEN, Situation.SPRITE_NOT_FOUND})
+
 
 def plan_deletion(facts: Facts, memory: Memory) -> Plan:
     """Let the object go once its session is proven dead, was never there, or is given up by `Orphan`."""
     if not facts.has_finalizer:
         return Plan(Leave(), memory)
     session = facts.status.session
+    if session is None and facts.spec.session_id is not None:
+        return _plan_end_of_adoption(facts, memory, facts.spec.session_id)
     if session is None or session.ended is not None:
         return Plan(ReleaseObject(None), memory)
     if facts.spec.deletion_policy is DeletionPolicy.ORPHAN:
         note = f"Left session {session.id or 'of an unfinished launch'} running in sprite {facts.spec.sprite_name}."
         return Plan(ReleaseObject(Happening(Reason.ORPHANED, note)), memory)
     return plan_end(facts, memory, session, KillTrigger.DELETED)
+
+
+def _plan_end_of_adoption(facts: Facts, memory: Memory, session_id: str) -> Plan:
+    """
+    End an adoption that was cut between the finalizer and its record: record it now, and end it then.
+
+    The finalizer is only placed where the session was found and ours; where it is not any more, nothing is left.
+    """
+    if facts.spec.deletion_policy is DeletionPolicy.ORPHAN:
+        return Plan(ReleaseObject(None), memory)
+    plan = plan_adopt(facts, memory, session_id)
+    if isinstance(plan.step, Rest) and plan.step.outcome.situation in _NOTHING_TO_ADOPT:
+        return Plan(ReleaseObject(None), memory)
+    return plan
 
 
 def plan_terminated(facts: Facts, memory: Memory) -> Plan:

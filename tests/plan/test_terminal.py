@@ -561,6 +561,21 @@ def test_a_deleted_object_without_a_session_goes_at_once(session: SessionStatus 
     assert decide_step(build_facts(session=session, deleting=True)) == ReleaseObject(None)
 
 
+def test_an_adoption_that_was_cut_before_its_record_is_recorded_and_ended() -> None:
+    cut = build_facts(spec=ADOPT, deleting=True)
+    assert isinstance(decide_step(cut), LookAtSessions)
+
+    outcome = decide_outcome(replace(cut, sessions=build_list(SESSION)))
+    assert outcome.session == ADOPTED
+    assert outcome.situation is Situation.TERMINATING
+
+    assert decide_step(replace(cut, sessions=build_list())) == ReleaseObject(None)
+    assert decide_step(replace(cut, sessions=build_list(SESSION), owner="default/first")) == ReleaseObject(None)
+    assert isinstance(decide_step(replace(cut, sessions=LookFailed(Failure.SERVER, "No.", NOW))), Rest)
+    orphan = build_spec(sessionId="41", launch=None, deletionPolicy="Orphan")
+    assert decide_step(replace(cut, spec=orphan)) == ReleaseObject(None)
+
+
 def test_orphan_lets_a_deleted_object_go_and_its_session_live() -> None:
     step = decide_step(build_facts(session=ADOPTED, deleting=True, spec=build_spec(deletionPolicy="Orphan")))
 
