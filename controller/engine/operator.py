@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from controller.api.conditions import Reason
+from controller.api.names import FINALIZER
 from controller.api.session import Cause, Identity
 from controller.api.situations import Situation
 from controller.clock import Clock
@@ -29,7 +30,7 @@ from controller.engine.resync import Resync
 from controller.engine.settings import EngineSettings
 from controller.engine.tokens import OwnToken, TokenBook
 from controller.engine.visit import Tools
-from controller.engine.writer import Writer
+from controller.engine.writer import GATEWAYS_PARTS, Writer
 from controller.errors import OutsideError
 from controller.kube.client import KubeClient
 from controller.kube.events import EventRecorder, EventType, ObjectRef
@@ -161,6 +162,7 @@ class Operator:
         if isinstance(word, Gone):
             self.take_gone(word.uid)
             return
+        known = self.registry.get(word.uid)
         change = self.registry.observe(word)
         if change is Change.STALE:
             return
@@ -168,6 +170,8 @@ class Operator:
             self.take_gone(uid)
         raw_spec, raw_status = self._note(word)
         self._reconciler.note_seen(word.uid)
+        if known is not None and not is_news(known, word):
+            return
         lane = _judge_lane(word, raw_spec)
         if lane is Lane.URGENT:
             self._reconciler.note_end_asked(word.uid)
@@ -364,6 +368,24 @@ class Operator:
             if find_presence(identity, look.sessions) is not Presence.LISTED:
                 self._reconciler.note_doubt(claim.uid)
                 self.queue.add(claim.uid)
+
+
+def is_news(known: Snapshot, word: Snapshot) -> bool:
+    """
+    Tell whether a newer state of an object asks for a visit.
+
+    Our own writes come back through the watch, often before their answers: taken for news, each would bring the object
+    back at once, past the wait that was just chosen for it. So of a status only the gateways' parts are news, and of
+    the finalizers only the loss of ours.
+    """
+    if (known.generation, known.deleted, known.annotations) != (word.generation, word.deleted, word.annotations):
+        return True
+    if FINALIZER in known.finalizers and FINALIZER not in word.finalizers:
+        return True
+    if known.status_json == word.status_json:
+        return False
+    before, after = known.status(), word.status()
+    return any(before.get(part) != after.get(part) for part in GATEWAYS_PARTS)
 
 
 def is_at_rest(snapshot: Snapshot, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:

@@ -312,7 +312,7 @@ def test_a_launch_that_meets_an_error_starts_its_command_once(world: World, faul
         status = world.await_reason("one", reason)
         assert status["session"]["launchIntent"]["nonce"]
     if reason in ("TokenRejected", "TokenForbidden"):
-        world.patch("one", holdWanted=True)  # a person's nudge; a Secret is read again by itself after a minute
+        world.patch("one", relaunch="OnLost")  # a person's nudge; a Secret is read again by itself after a minute
 
     status = world.await_reason("one", "Detached")
     assert len(world.live()) == 1
@@ -321,14 +321,15 @@ def test_a_launch_that_meets_an_error_starts_its_command_once(world: World, faul
 
 def test_a_call_that_takes_too_long_is_given_up_and_made_again(world: World) -> None:
     session = world.lab.start_session("box", *STUBBORN)
-    world.lab.arm_fault({"kind": "delay", "seconds": 40}, route="exec.list", times=1)
+    # Twice, so that the state between the two stands long enough to be seen.
+    world.lab.arm_fault({"kind": "delay", "seconds": 40}, route="exec.list", times=2)
 
     world.create("one", sessionId=session["id"])
     status = world.await_reason("one", "SpritesUnavailable", within=40)
 
     assert_blind(status, "SpritesUnavailable")
     assert "took longer than 20 s" in read_condition(status, "Reconciling")["message"]
-    world.await_reason("one", "Detached")
+    world.await_reason("one", "Detached", within=40)
 
 
 @pytest.mark.case("K12")
@@ -540,7 +541,7 @@ def test_a_refused_token_is_read_again_and_its_successor_is_used_at_once(world: 
         world.patch("second", terminated=True)
         world.await_reason("second", "TokenRejected", "Terminated")
         kills = rotating.requests(route="exec.kill")
-        assert [kill["status"] for kill in kills] == [401, 401]
+        assert [kill["status"] for kill in kills[:2]] == [401, 401]
         assert kills[1]["time"] - kills[0]["finished"] < 1
         assert_no_secret_was_told(world, successor, "lab/1/cc/dd")
 

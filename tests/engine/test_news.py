@@ -1,0 +1,63 @@
+"""Which words about an object bring it back, and which are only the echo of our own writes."""
+
+from typing import Any
+
+import pytest
+
+from controller.api.names import FINALIZER
+from controller.engine.operator import is_news
+from controller.engine.registry import Snapshot
+
+
+def build(status: dict[str, Any] | None = None, version: int = 1, **metadata: Any) -> Snapshot:
+    return Snapshot.of(
+        {
+            "metadata": {
+                "uid": "u",
+                "namespace": "default",
+                "name": "one",
+                "resourceVersion": str(version),
+                "creationTimestamp": "2026-11-30T12:00:00Z",
+                "generation": 1,
+                "finalizers": [FINALIZER],
+                **metadata,
+            },
+            "spec": {"spriteName": "box"},
+            "status": status or {"phase": "Pending"},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        build(version=2),
+        build({"phase": "Detached", "conditions": [{"type": "Ready"}]}, version=2),
+        build(version=2, labels={"team": "a"}),
+        build(version=2, finalizers=[FINALIZER, "other/one"]),
+    ],
+    ids=["nothing differs", "a status of ours", "a label", "the finalizer of another"],
+)
+def test_an_echo_of_our_own_write_is_no_news(word: Snapshot) -> None:
+    assert not is_news(build(), word)
+
+
+def test_our_finalizer_on_an_object_is_no_news() -> None:
+    assert not is_news(build(finalizers=[]), build(version=2))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        build(version=2, generation=2),
+        build(version=2, deletionTimestamp="2026-11-30T12:00:00Z"),
+        build(version=2, finalizers=[]),
+        build(version=2, annotations={"agentterminal.dev/activity": "now"}),
+        build(version=2, annotations={"reconcile.fluxcd.io/requestedAt": "now"}),
+        build({"phase": "Pending", "socket": {"uid": "u"}}, version=2),
+        build({"phase": "Pending", "gateways": [{"incarnation": "a", "viewers": 1}]}, version=2),
+    ],
+    ids=["a spec", "a deletion", "our finalizer was taken", "activity", "a request", "a lock", "a gateway"],
+)
+def test_what_somebody_else_says_is_news(word: Snapshot) -> None:
+    assert is_news(build(), word)
