@@ -51,11 +51,11 @@ def read_refusal(world: World) -> str:
     return str(ended.value)
 
 
-def change_label(world: World, name: str) -> None:
+def mark_activity(world: World, name: str) -> None:
     """Change an object in a way that gives it a visit and asks for nothing."""
-    labels = {"metadata": {"labels": {"changed": str(time.time_ns())}}}
+    marks = {"metadata": {"annotations": {"agentterminal.dev/activity": str(time.time_ns())}}}
     status, _ = world.cluster.request(
-        "PATCH", f"{world.path}/{name}", body=labels, content_type="application/merge-patch+json"
+        "PATCH", f"{world.path}/{name}", body=marks, content_type="application/merge-patch+json"
     )
     assert status == 200
 
@@ -112,9 +112,9 @@ def test_what_an_older_crd_lacks_is_named_and_costs_no_writes(world: World, audi
         status = world.await_reason("one", "Detached")
         assert {"detachedTime", "sprite"} & status.keys() == set()
         before, visits = read_version(world, "one"), count_visits(world)
-        change_label(world, "one")
+        mark_activity(world, "one")
         await_true(lambda: count_visits(world) > visits, "a visit")
-        change_label(world, "one")
+        mark_activity(world, "one")
         await_true(lambda: count_visits(world) > visits + 1, "another visit")
         assert int(read_version(world, "one")) > int(before)
         assert written_status_times(audited, world) == 1
