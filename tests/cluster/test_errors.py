@@ -541,7 +541,7 @@ def test_a_refused_token_is_read_again_and_its_successor_is_used_at_once(world: 
         world.patch("second", terminated=True)
         world.await_reason("second", "TokenRejected", "Terminated")
         kills = rotating.requests(route="exec.kill")
-        assert [kill["status"] for kill in kills[:2]] == [401, 401]
+        assert [kill["status"] for kill in kills] == [401, 401]
         assert kills[1]["time"] - kills[0]["finished"] < 1
         assert_no_secret_was_told(world, successor, "lab/1/cc/dd")
 
