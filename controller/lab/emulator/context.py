@@ -18,8 +18,9 @@ from controller.lab.emulator.answers import Refusal
 from controller.lab.emulator.faults import FaultBook
 from controller.lab.emulator.labclock import LabClock
 from controller.lab.emulator.requestlog import Entry, RequestLog
-from controller.lab.emulator.settings import CreatedStatus, EmulatorSettings, Isolation, Switches
+from controller.lab.emulator.settings import EmulatorSettings, Isolation
 from controller.lab.emulator.sprites import Sprite, Surroundings
+from controller.lab.emulator.switches import CreatedStatus, Switches
 
 
 @dataclass

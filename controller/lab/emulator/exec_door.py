@@ -40,17 +40,9 @@ from controller.lab.emulator.frames import (
 from controller.lab.emulator.kill import kill_session, parse_signal
 from controller.lab.emulator.lifecycle import Status
 from controller.lab.emulator.sessions import Attachment, Ending, Session, Size
-from controller.lab.emulator.settings import (
-    DEFAULT_PATH,
-    HOME,
-    Envelope,
-    Isolation,
-    KillBody,
-    KillExited,
-    KillReach,
-    ListedCommand,
-)
+from controller.lab.emulator.settings import DEFAULT_PATH, HOME, Isolation
 from controller.lab.emulator.sprites import Sprite
+from controller.lab.emulator.switches import Envelope, KillBody, KillExited, KillReach, ListedCommand
 from controller.lab.emulator.world import Command, SpawnRefused, WorldLost
 
 SLOW_CLIENT: Final = timedelta(seconds=30)

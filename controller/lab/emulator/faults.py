@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from controller.lab.emulator.settings import Seconds, Strict
+from controller.lab.emulator.strict import Seconds, Strict
 
 
 class When(StrEnum):

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from controller.lab.emulator.labclock import LabClock
 from controller.lab.emulator.sessions import Session
-from controller.lab.emulator.settings import KillReach, Switches
 from controller.lab.emulator.sprites import Sprite
+from controller.lab.emulator.switches import KillReach, Switches
 from controller.lab.emulator.world import WorldLost
 
 Event = dict[str, Any]

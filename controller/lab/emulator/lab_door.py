@@ -26,8 +26,10 @@ from controller.lab.emulator.inside_door import render_task
 from controller.lab.emulator.lifecycle import Status
 from controller.lab.emulator.requestlog import Filter
 from controller.lab.emulator.sessions import Session
-from controller.lab.emulator.settings import HOME, Isolation, Seconds, Strict, Switches
+from controller.lab.emulator.settings import HOME, Isolation
 from controller.lab.emulator.sprites import Sprite
+from controller.lab.emulator.strict import Seconds, Strict
+from controller.lab.emulator.switches import Switches
 from controller.lab.emulator.world import Command
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})

@@ -14,7 +14,8 @@ from functools import cache
 from signal import Signals
 
 from controller.lab.emulator.frames import Stream
-from controller.lab.emulator.settings import DEFAULT_PATH, KillReach
+from controller.lab.emulator.settings import DEFAULT_PATH
+from controller.lab.emulator.switches import KillReach
 from controller.lab.emulator.world import Command, ProcessEntry
 
 _HARMLESS = frozenset({Signals.SIGCHLD, Signals.SIGCONT, Signals.SIGURG, Signals.SIGWINCH, Signals.SIGSTOP})

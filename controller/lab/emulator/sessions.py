@@ -17,7 +17,7 @@ from typing import Final
 
 from controller.lab.emulator.frames import Stream, render_exit, render_output, render_session_info, render_text
 from controller.lab.emulator.labclock import LabClock, Timer
-from controller.lab.emulator.settings import InputFrom, IsActive, Replay, Switches, TextExit, TtyClose
+from controller.lab.emulator.switches import InputFrom, IsActive, Replay, Switches, TextExit, TtyClose
 from controller.lab.emulator.world import Process
 
 DRAIN_SECONDS: Final = 1.0

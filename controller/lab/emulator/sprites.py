@@ -22,7 +22,8 @@ from controller.lab.emulator.labclock import LabClock, Timer
 from controller.lab.emulator.lifecycle import Facts, Pauses, Status, judge_idle
 from controller.lab.emulator.records import RecordWorld
 from controller.lab.emulator.sessions import Session, Size
-from controller.lab.emulator.settings import Isolation, KillReach, Switches
+from controller.lab.emulator.settings import Isolation
+from controller.lab.emulator.switches import KillReach, Switches
 from controller.lab.emulator.tasks import TaskBook
 from controller.lab.emulator.world import Command, NamespacesMissing, World, WorldLost, build_folder, start_world
 

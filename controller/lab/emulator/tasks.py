@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from controller.lab.emulator.durations import parse_duration
-from controller.lab.emulator.settings import TaskHour
+from controller.lab.emulator.switches import TaskHour
 
 CEILING: Final = timedelta(hours=1)
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)

@@ -27,7 +27,8 @@ import orjson
 
 from controller.errors import AgentTerminalError
 from controller.lab.emulator.frames import Stream
-from controller.lab.emulator.settings import DEFAULT_PATH, Isolation, KillReach
+from controller.lab.emulator.settings import DEFAULT_PATH, Isolation
+from controller.lab.emulator.switches import KillReach
 
 INSIDE: Final = Path(__file__).with_name("inside.py")
 FRAME_BYTES: Final = 1 << 18

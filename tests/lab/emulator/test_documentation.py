@@ -11,7 +11,8 @@ from controller.lab.emulator import faults
 from controller.lab.emulator.inside_door import ROUTES as INSIDE_ROUTES
 from controller.lab.emulator.lab_door import ROUTES as LAB_ROUTES
 from controller.lab.emulator.server import STATIC_ROUTES
-from controller.lab.emulator.settings import Strict, Switches
+from controller.lab.emulator.strict import Strict
+from controller.lab.emulator.switches import Switches
 
 PAGE = (Path(__file__).parents[3] / "docs" / "emulator.md").read_text()
 WORDS = set(re.findall(r"`([^`\n]+)`", PAGE))

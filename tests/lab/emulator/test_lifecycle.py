@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from controller.lab.emulator import Emulator
-from controller.lab.emulator.settings import KillReach
+from controller.lab.emulator.switches import KillReach
 from controller.lab.emulator.world import Command
 from tests.lab.emulator.talking import Client, wait_until
 from tests.support.emulator import EmulatorProcess

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.lab.emulator.settings import TaskHour
+from controller.lab.emulator.switches import TaskHour
 from controller.lab.emulator.tasks import TaskBook, TaskRefused, parse_expire
 from tests.lab.emulator.talking import Client
 from tests.support.emulator import EmulatorProcess
