@@ -84,7 +84,16 @@ class KillVerdict(StrEnum):
     """A round of attempts ended without proof; another follows."""
 
 
-ROUTES: Final = ("list_sprites", "get_sprite", "list_sessions", "kill_session", "run_command", "launch_session", OTHER)
+ROUTES: Final = (
+    "list_sprites",
+    "get_sprite",
+    "list_sessions",
+    "kill_session",
+    "run_command",
+    "launch_session",
+    "attach_session",
+    OTHER,
+)
 """What is called at the Sprites API."""
 
 CAUSES: Final = (*Cause, OTHER)

@@ -38,6 +38,16 @@ def sessions_path(sprite: str) -> str:
     return f"{sprite_path(sprite)}/exec"
 
 
+def attach_path(sprite: str, session_id: str, *, stdin: bool) -> str:
+    """
+    Address a session that lives, by its path (runtime rc30 and later).
+
+    `stdin` is always said: its default differs between kinds of sessions. No size is sent, since a `resize` frame says
+    it to whoever may type only.
+    """
+    return f"{sessions_path(sprite)}/{_segment(session_id, 'session id')}?stdin={'true' if stdin else 'false'}"
+
+
 def kill_path(sprite: str, session_id: str) -> str:
     """
     Address a SIGKILL.

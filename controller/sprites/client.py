@@ -25,6 +25,7 @@ import httpx
 from controller.api.session import Announced, Cause, KillAnswer, Session, Sprite
 from controller.clock import Clock
 from controller.sprites import addresses
+from controller.sprites.attach import Attachment, await_announcement
 from controller.sprites.errors import (
     Gone,
     LaunchUnclear,
@@ -55,7 +56,7 @@ from controller.sprites.reading import Page, read_page, read_sessions, read_spri
 from controller.sprites.reports import CallReport, OnCall, Outcome, Route, Settled
 from controller.sprites.retry_after import read_retry_after
 from controller.sprites.settings import SpritesSettings
-from controller.sprites.sockets import DialFailed, Socket, SocketEnded, Step, open_socket
+from controller.sprites.sockets import Buffering, DialFailed, Socket, SocketEnded, Step, open_socket
 from controller.sprites.texts import ERROR_BODY_BYTES, excerpt, read_json, scrub, tidy
 from controller.sprites.token import Token
 from controller.tenure import Tenure, TenureEnded
@@ -316,6 +317,44 @@ class SpritesClient:
             shown = scrub(ended.told, token)
             raise LaunchUnclear(f"{subject} is unclear: {shown} before `session_info`{told}.") from None
 
+    @contextlib.asynccontextmanager
+    async def attach_session(
+        self, token: Token, sprite: str, session_id: str, *, typing: Tenure | None, cause: Cause
+    ) -> AsyncIterator[Attachment]:
+        """
+        Attach to a session that lives, for the length of a `with` block. This wakes the sprite; it creates nothing.
+
+        The attachment is given once it has announced itself; the caller compares what it announced with what was
+        wanted. The block's end closes the socket, or cuts it out of an error; the session goes on.
+
+        Args:
+            token: Whose sprite it is.
+            sprite: Its name.
+            session_id: The session.
+            typing: Permits the socket to type, and is demanded directly before it opens. None opens one that cannot.
+            cause: Why.
+
+        Raises:
+            NotFound: With `missing` Session, the sprite's runtime knows no such session.
+            TimedOut: No upgrade, or no `session_info` in time.
+            Unfinished: The socket ended before `session_info`.
+            TenureEnded: The term is over; nothing was sent.
+        """
+        path = addresses.attach_path(sprite, session_id, stdin=typing is not None)
+        subject = f"Attaching to the session {session_id} of the sprite {sprite}"
+        permit = typing or Tenure(0)
+        permit.demand()
+        async with contextlib.AsyncExitStack() as stack:
+            with self._reporting(Route.ATTACH_SESSION, cause, sprite):
+                try:
+                    opening = self._open(path, subject, token, cause, permit, buffering=Buffering.NONE)
+                    socket = await stack.enter_async_context(opening)
+                except DialFailed as failed:
+                    raise failed.error from None
+                limit = self._settings.announce_limit
+                announced, framing = await await_announcement(socket, subject, token, limit=limit)
+            yield Attachment(socket, announced, framing, token)
+
     async def _read_page(self, token: Token, cause: Cause, prefix: str, continuation: str | None) -> Page:
         path = addresses.sprites_page(prefix=prefix, continuation=continuation)
         with self._reporting(Route.LIST_SPRITES, cause, None):
@@ -419,7 +458,14 @@ class SpritesClient:
         return kind(message, status=status, retry_after=wait)
 
     def _open(
-        self, path: str, subject: str, token: Token, cause: Cause, tenure: Tenure
+        self,
+        path: str,
+        subject: str,
+        token: Token,
+        cause: Cause,
+        tenure: Tenure,
+        *,
+        buffering: Buffering = Buffering.USUAL,
     ) -> contextlib.AbstractAsyncContextManager[Socket]:
         def classify(status: int, headers: dict[str, str], body: bytes) -> SpritesError:
             return self._describe_refusal(status, headers.get("retry-after"), body, subject, token)
@@ -434,6 +480,7 @@ class SpritesClient:
             tls=self._tls if url.startswith("wss") else None,
             before_send=tenure.demand,
             classify=classify,
+            buffering=buffering,
         )
 
     @contextlib.contextmanager

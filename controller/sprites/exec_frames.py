@@ -11,7 +11,7 @@ Source: sprites-api.md 3.3 to 3.5 and 12 rows 1, 3, 26 (2026-09).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 from controller.api.session import Announced
@@ -29,6 +29,15 @@ class Stream(IntEnum):
     EXIT = 3
     """One unsigned byte, the exit code; the last frame."""
     STDIN_END = 4
+
+
+class Framing(StrEnum):
+    """How binary frames are to be read: the session's own kind decides, on an attach too."""
+
+    RAW = "raw"
+    """A terminal: bytes as they are, one stream."""
+    NUMBERED = "numbered"
+    """No terminal: the first byte says which stream it is."""
 
 
 STDIN_FRAME_BYTES: Final = 32 * 1024
@@ -82,6 +91,19 @@ def read_text_frame(text: str) -> TextFrame:
         case _:
             pass
     return OtherFrame()
+
+
+def read_framing(text: str) -> Framing:
+    """
+    Read from a `session_info` how its session frames.
+
+    Assumed: one that says nothing of `tty` is a terminal, as the official JavaScript client assumes of every attach.
+    """
+    match read_json(text.encode("utf-8", errors="replace")):
+        case {"tty": False}:
+            return Framing.NUMBERED
+        case _:
+            return Framing.RAW
 
 
 def split_stdin(stdin: bytes) -> Iterator[bytes]:

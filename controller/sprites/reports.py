@@ -23,6 +23,7 @@ class Route(StrEnum):
     KILL_SESSION = "kill_session"
     RUN_COMMAND = "run_command"
     LAUNCH_SESSION = "launch_session"
+    ATTACH_SESSION = "attach_session"
 
 
 class Settled(StrEnum):
@@ -39,7 +40,7 @@ Outcome = Settled | Failure
 
 @dataclass(frozen=True, slots=True)
 class CallReport:
-    """One call, after its end."""
+    """One call, after its end; an attach is reported once it is announced or has failed."""
 
     route: Route
     cause: Cause

@@ -90,10 +90,21 @@ class Socket:
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
 
-    async def send(self, message: bytes) -> None:
-        """Send a binary message, as slowly as the other side reads."""
+    async def send(self, message: bytes | str) -> None:
+        """
+        Send a binary or a text message, as slowly as the other side reads.
+
+        Nothing is waited for between the call and the write: what the caller checked directly before still holds.
+        """
         try:
             await self._connection.send(message)
+        except ConnectionClosed as ended:
+            raise _describe_end(ended) from None
+
+    async def ping(self) -> None:
+        """Send a ping and wait for its pong, which comes after all that was sent before was read."""
+        try:
+            await (await self._connection.ping())
         except ConnectionClosed as ended:
             raise _describe_end(ended) from None
 
@@ -103,6 +114,23 @@ class Socket:
             return await self._connection.recv()
         except ConnectionClosed as ended:
             raise _describe_end(ended) from None
+
+    async def close(self) -> None:
+        """Say goodbye and wait at most `FAREWELL` for the answer; closing twice is fine."""
+        await self._connection.close()
+
+    def abort(self) -> None:
+        """Cut the connection at once: what is still in our buffers is never sent."""
+        self._connection.transport.abort()
+
+
+class Buffering(Enum):
+    """How much of what we send may wait inside this process."""
+
+    USUAL = 32 * 1024
+    """As much as the library thinks best."""
+    NONE = 0
+    """Each message is handed to the system before the next is taken: what is cut is cut at once."""
 
 
 @contextlib.asynccontextmanager
@@ -115,6 +143,7 @@ async def open_socket(
     tls: ssl.SSLContext | None,
     before_send: Callable[[], None],
     classify: Callable[[int, dict[str, str], bytes], SpritesError],
+    buffering: Buffering = Buffering.USUAL,
 ) -> AsyncIterator[Socket]:
     """
     Open a socket for the length of a `with` block.
@@ -129,11 +158,12 @@ async def open_socket(
         tls: For `wss`; None for `ws`.
         before_send: Called directly before the first byte of the request; if it raises, nothing is sent.
         classify: Makes the error of a status, headers (lower-case names) and body that came instead of the upgrade.
+        buffering: How much of what we send may wait inside this process.
 
     Raises:
         DialFailed: It did not open.
     """
-    dial = _Dial(url, headers, settings=settings, tls=tls, before_send=before_send)
+    dial = _Dial(url, headers, settings=settings, tls=tls, before_send=before_send, buffering=buffering)
     connection = await _dial(dial, subject, settings, classify)
     try:
         yield Socket(connection)
@@ -199,6 +229,7 @@ class _Dial(connect):
         settings: SpritesSettings,
         tls: ssl.SSLContext | None,
         before_send: Callable[[], None],
+        buffering: Buffering,
     ) -> None:
         self.sent = False
         self.waiting: asyncio.Timeout | None = None
@@ -217,6 +248,7 @@ class _Dial(connect):
             close_timeout=FAREWELL.total_seconds(),
             max_size=MESSAGE_BYTES,
             max_queue=WAITING_MESSAGES,
+            write_limit=buffering.value,
             logger=_wire_log,
             ssl=tls,
         )
