@@ -46,6 +46,8 @@ class Failure(StrEnum):
     """Answered with success and a body that does not say what the contract promises."""
     REFUSED = "Refused"
     """Answered with success, and the body itself says that it did not work (an `error` line)."""
+    API_INCIDENT = "ApiIncident"
+    """Never sent: several sprites were refused at once, and until that ends nothing is asked and nothing believed."""
 
 
 class AgentTerminalError(Exception):

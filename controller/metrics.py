@@ -187,6 +187,7 @@ class Metrics:
     watch_age: Gauge
     loop_lag: Gauge
     holds: Gauge
+    breakers_open: Gauge
     hold_calls: Counter
     held_seconds: Counter
     resync_lost: Counter
@@ -304,6 +305,9 @@ def build_metrics() -> Metrics:
         watch_age=gauge("watch_age_seconds", "By how much the watch is behind a fresh list; 0 when it is not."),
         loop_lag=gauge("loop_lag_seconds", "By how much the event loop was late when it was last measured."),
         holds=gauge("holds", "Terminals for which a task may keep a sprite awake."),
+        breakers_open=gauge(
+            "breakers_open", "Tokens whose sprites are refused (401, 404) many at once: nothing is believed or started."
+        ),
         hold_calls=counter("hold_calls_total", "Calls to the tasks of sprites, by result.", "call", "result"),
         held_seconds=counter("held_seconds_total", "For how long sprites were held, by cause.", "cause"),
         resync_lost=counter("resync_lost_total", "Objects that a resync found and the watch had lost."),

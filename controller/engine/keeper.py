@@ -451,7 +451,7 @@ class HoldKeeper:
         except OutputTooLarge as error:
             return ExecFailed(error.failure, error.message, oversized=True)
         except SpritesError as error:
-            self._observer.slow_down(place.token, error)
+            self._observer.note_failure(place.token, place.sprite, error)
             return ExecFailed(error.failure, error.message)
         self._observer.note_awake(place.token, place.sprite)
         return ExecEnded(result.exit_code, result.stdout)

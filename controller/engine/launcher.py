@@ -113,7 +113,7 @@ class Launcher:
         except LaunchUnclear:
             return LaunchLost()
         except SpritesError as error:
-            self._observer.slow_down(place.token, error)
+            self._observer.note_failure(place.token, place.sprite, error)
             return LookFailed(error.failure, error.message, started, error.retry_after)
         self._observer.note_awake(place.token, place.sprite)
         return announced
@@ -157,7 +157,7 @@ class Launcher:
                 output_bytes=OUTPUT_BYTES,
             )
         except SpritesError as error:
-            self._observer.slow_down(place.token, error)
+            self._observer.note_failure(place.token, place.sprite, error)
             return LookFailed(error.failure, error.message, started, error.retry_after)
         self._observer.note_awake(place.token, place.sprite)
         return result.exit_code, result.stdout.decode("utf-8", "replace")

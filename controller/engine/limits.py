@@ -60,13 +60,14 @@ class Limiter:
 
     Args:
         clock: Its monotonic time.
-        per_second: Calls a second; also the size of the burst.
+        per_second: Calls a second; also the size of the burst, which is one call at least.
     """
 
     def __init__(self, clock: Clock, *, per_second: float) -> None:
         self._clock = clock
         self._per_second = per_second
-        self._filled = per_second
+        self._size = max(1.0, per_second)
+        self._filled = self._size
         self._filled_at = clock.monotonic()
         self._closed_until = timedelta(0)
         self._waiting: list[_Waiter] = []
@@ -110,10 +111,11 @@ class Limiter:
     def _admits(self, priority: Priority) -> bool:
         now = self._clock.monotonic()
         earned = (now - self._filled_at).total_seconds() * self._per_second
-        self._filled = min(self._per_second, self._filled + earned)
+        self._filled = min(self._size, self._filled + earned)
         self._filled_at = now
-        floor = 1.0 if priority < Priority.NORMAL else 1.0 + self._per_second * RESERVED_SHARE
-        return self._filled >= floor
+        reserve = 0.0 if priority < Priority.NORMAL else self._per_second * RESERVED_SHARE
+        # Where the budget is too small for a reserve, a full bucket is enough for everybody.
+        return self._filled >= min(1.0 + reserve, self._size)
 
     def _arm(self) -> None:
         if self._timer is None and self._waiting:

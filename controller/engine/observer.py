@@ -4,11 +4,13 @@ What we know of sprites and their sessions, looked up once for all who ask.
 Problem: a hundred terminals on one sprite must not ask a hundred times, and an answer that was on its way before a
 question arose does not answer it. Promise: one call at a time per question; who asks while it runs shares it if it
 started late enough, and else shares the next one. Metadata is read per token (pages of 50, which never wake a sprite),
-session lists per sprite. A failed look answers those who asked and spoils nothing that was known.
+session lists per sprite. A failed look answers those who asked and spoils nothing that was known. While a token's
+breaker is open nothing is asked but the list of sprites, every 30 s, and a list that does not close it is forgotten.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Set
+import logging
+from collections.abc import Awaitable, Callable, Collection, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,10 +20,23 @@ from controller.api.session import Cause, Sprite, SpriteState
 from controller.clock import Clock
 from controller.engine.limits import Limiter, Paused, Priority
 from controller.errors import Failure
+from controller.plan.breaker import (
+    PROBE_INTERVAL,
+    REFUSALS,
+    Breaker,
+    describe_incident,
+    may_call,
+    note_answer,
+    note_listing,
+    probe_in,
+    was_closed_since,
+)
 from controller.plan.looks import NOT_LOOKED, Listed, LookFailed, SessionsLook, SpriteAway, SpriteLook, SpriteSeen
 from controller.sprites.client import SpritesClient
-from controller.sprites.errors import NotFound, SpritesError, Throttled
+from controller.sprites.errors import Incident, NotFound, SpritesError, Throttled
 from controller.sprites.token import Token
+
+log = logging.getLogger(__name__)
 
 AWAY_IS_SURE_AFTER: Final = timedelta(seconds=60)
 """A sprite's id must be missing from two complete listings that lie this far apart."""
@@ -125,6 +140,13 @@ class _TokenBook:
     """The id of every sprite that it ever showed."""
     missing: dict[str, timedelta] = field(default_factory=dict)
     """Sprite id → start of the first complete listing that lacked it."""
+    breaker: Breaker = field(default_factory=Breaker)
+    listed: set[str] = field(default_factory=set)
+    """The name of every sprite that it showed, but for those that have been absent for long."""
+    absent: dict[str, timedelta] = field(default_factory=dict)
+    """Name → start of the first believed listing that lacked it, of all that are known."""
+    asked: timedelta | None = None
+    """When the last list of sprites was asked for."""
 
 
 class SpriteObserver:
@@ -136,15 +158,23 @@ class SpriteObserver:
         clock: Both clocks.
         per_second: The budget of calls per token.
         on_change: Told the sprite's name whenever its state or id was seen to change, or while it is seen cold.
+        find_stakes: Names the sprites in which objects that use a token (its fingerprint) have something to lose.
     """
 
     def __init__(
-        self, client: SpritesClient, clock: Clock, *, per_second: float, on_change: Callable[[str], None]
+        self,
+        client: SpritesClient,
+        clock: Clock,
+        *,
+        per_second: float,
+        on_change: Callable[[str], None],
+        find_stakes: Callable[[str], Collection[str]] = lambda _: (),
     ) -> None:
         self._client = client
         self._clock = clock
         self._per_second = per_second
         self._on_change = on_change
+        self._find_stakes = find_stakes
         self._tokens: dict[str, _TokenBook] = {}
 
     async def look_at_sprite(self, token: Token, name: str, *, wanted_id: str | None, since: timedelta) -> SpriteLook:
@@ -158,9 +188,14 @@ class SpriteObserver:
             since: Monotonic.
         """
         book = self._book(token)
+        if book.breaker.is_open:
+            return self._refuse_look(book)
         answer = await book.listings.get(since, lambda: self._list_sprites(book))
         if isinstance(answer, LookFailed):
             return answer
+        if self.breaker(token).is_open:
+            # It has opened while this was on its way.
+            return self._refuse_look(book)
         if name in answer.sprites:
             return self._judge_sprite(book, answer, wanted_id, answer.sprites[name])
         look = await self._sprite_book(book, name).alone.get(since, lambda: self._get_sprite(book, name))
@@ -174,10 +209,10 @@ class SpriteObserver:
         return self._judge_sprite(book, answer, wanted_id, look.sprite if isinstance(look, SpriteSeen) else None)
 
     def recall_sprite(self, token: Token, name: str, *, wanted_id: str | None) -> SpriteLook:
-        """Give what the last listing said, without asking anybody."""
+        """Give what the last listing said, without asking anybody; nothing while nothing is believed."""
         book = self._book(token)
         listing = book.listing
-        if listing is None or name not in listing.sprites:
+        if book.breaker.is_open or listing is None or name not in listing.sprites:
             return NOT_LOOKED
         return self._judge_sprite(book, listing, wanted_id, listing.sprites[name])
 
@@ -205,7 +240,9 @@ class SpriteObserver:
 
     def note_awake(self, token: Token, name: str) -> None:
         """Remember that the sprite has just answered from inside, so it runs."""
-        self._sprite_book(self._book(token), name).awake_at = self._clock.monotonic()
+        book = self._book(token)
+        self._sprite_book(book, name).awake_at = self._clock.monotonic()
+        self._note_answer(book, name, None)
 
     async def enter(self, token: Token, priority: Priority) -> None:
         """
@@ -213,31 +250,110 @@ class SpriteObserver:
 
         Raises:
             Throttled: The API asked for a pause that is not over; nothing was sent.
+            Incident: The platform has an incident; nothing was sent.
         """
         await self._enter(self._book(token), priority)
 
-    @staticmethod
-    async def _enter(book: _TokenBook, priority: Priority) -> None:
+    async def _enter(self, book: _TokenBook, priority: Priority, cause: Cause | None = None) -> None:
+        """Wait for a turn; whoever waited is told of an incident that has begun meanwhile."""
+        self._demand_closed(book, cause)
         try:
             await book.limiter.enter(priority)
         except Paused as paused:
             raise Throttled(str(paused), retry_after=paused.left) from None
+        self._demand_closed(book, cause)
 
-    def slow_down(self, token: Token, error: SpritesError) -> None:
-        """Keep to what a 429 asked for."""
+    def _demand_closed(self, book: _TokenBook, cause: Cause | None) -> None:
+        if book.breaker.is_open and (cause is None or not may_call(book.breaker, cause)):
+            raise Incident(describe_incident(book.breaker), retry_after=self._find_probe(book))
+
+    def note_failure(self, token: Token, name: str, error: SpritesError) -> None:
+        """Weigh a call about one sprite that failed: keep to what a 429 asked for, and count refusals."""
+        book = self._book(token)
+        self._slow_down(book, error)
+        self._note_answer(book, name, error.failure)
+
+    def note_refusal(self, token: Token, name: str) -> None:
+        """Count a 404 that contradicts what the platform itself has just said."""
+        self._note_answer(self._book(token), name, Failure.NOT_FOUND)
+
+    @staticmethod
+    def _slow_down(book: _TokenBook, error: SpritesError) -> None:
         if isinstance(error, Throttled) and error.retry_after is not None:
-            self._book(token).limiter.pause(error.retry_after)
+            book.limiter.pause(error.retry_after)
+
+    # --- the breaker --------------------------------------------------------------------------------------------------
+
+    def breaker(self, token: Token) -> Breaker:
+        """Tell what the answers to a token come to."""
+        return self._book(token).breaker
+
+    def count_open(self) -> int:
+        """Count the tokens whose platform has an incident."""
+        return sum(book.breaker.is_open for book in self._tokens.values())
+
+    def _note_answer(self, book: _TokenBook, name: str, failure: Failure | None) -> None:
+        known = self._find_known(book) if failure in REFUSALS else ()
+        self._set_breaker(book, note_answer(book.breaker, name, failure, known=known, now=self._clock.monotonic()))
+
+    def _set_breaker(self, book: _TokenBook, breaker: Breaker) -> None:
+        was_open, book.breaker = book.breaker.is_open, breaker
+        book.is_troubled = book.is_troubled or breaker.is_open
+        if breaker.is_open and not was_open:
+            log.warning(describe_incident(breaker), extra={"sprites": len(breaker.refused)})
+        elif was_open and not breaker.is_open:
+            log.info("The incident of the Sprites API is over; what waited goes on.")
+
+    def _find_known(self, book: _TokenBook) -> frozenset[str]:
+        """
+        Name the sprites that count for the breaker.
+
+        One that believed listings have lacked for a minute is gone, so its refusals are the truth.
+        """
+        until = self._clock.monotonic() if book.listing is None else book.listing.started
+        gone = {name for name, first in book.absent.items() if until - first >= AWAY_IS_SURE_AFTER}
+        return frozenset(book.listed.union(self._find_stakes(book.token.fingerprint)) - gone)
+
+    def _weigh_listing(self, book: _TokenBook, names: Set[str], started: timedelta) -> bool:
+        """Let a complete listing open or close the breaker, and tell whether it is believed."""
+        stakes = self._find_stakes(book.token.fingerprint)
+        known = self._find_known(book) if stakes else ()
+        self._set_breaker(book, note_listing(book.breaker, names, known=known, now=self._clock.monotonic()))
+        if book.breaker.is_open:
+            return False
+        for name in (book.listed | set(stakes)) - names:
+            book.absent.setdefault(name, started)
+        book.listed |= names
+        for name, first in tuple(book.absent.items()):
+            long_gone = started - first >= AWAY_IS_SURE_AFTER
+            if long_gone:
+                book.listed.discard(name)
+            if name in names or (long_gone and name not in stakes):
+                del book.absent[name]
+        return True
+
+    def _find_probe(self, book: _TokenBook) -> timedelta:
+        """Give the time until the next list while the breaker is open, and at least a second."""
+        left = probe_in(book.breaker, book.asked, now=self._clock.monotonic())
+        return max(FAILURE_AGE, PROBE_INTERVAL if left is None else left)
+
+    def _refuse_look(self, book: _TokenBook) -> LookFailed:
+        text = describe_incident(book.breaker)
+        return LookFailed(Failure.API_INCIDENT, text, self._clock.monotonic(), self._find_probe(book))
 
     def kill_slot(self, token: Token, name: str) -> asyncio.Semaphore:
         """Give the two places for kills in flight on one sprite."""
         return self._sprite_book(self._book(token), name).kills
 
-    async def refresh(self, in_use: Set[str]) -> Refreshed:
+    async def refresh(self, in_use: Set[str], *, only_open: bool = False) -> Refreshed:
         """
         Read the metadata of every token in use, and forget the others: a rotated token is not asked for ever.
 
+        A token whose breaker is open is asked no sooner than its probe is due.
+
         Args:
             in_use: The fingerprints of the tokens by which objects are looked at.
+            only_open: Ask only for those whose breaker is open.
         """
         now = self._clock.monotonic()
         for fingerprint, book in tuple(self._tokens.items()):
@@ -257,6 +373,9 @@ class SpriteObserver:
         # At the same time: a token whose calls time out must not keep the others waiting.
         async with asyncio.TaskGroup() as group:
             for fingerprint, book in self._tokens.items():
+                left = probe_in(book.breaker, book.asked, now=now)
+                if only_open if left is None else left > timedelta(0):
+                    continue
                 group.create_task(read(fingerprint, book))
         return Refreshed(frozenset(refused), frozenset(recovered))
 
@@ -277,22 +396,26 @@ class SpriteObserver:
     async def _list_sprites(self, book: _TokenBook) -> tuple[timedelta, _Listing | LookFailed]:
         started = self._clock.monotonic()
         try:
-            await self._enter(book, Priority.NORMAL)
-            started = self._clock.monotonic()
+            await self._enter(book, Priority.NORMAL, Cause.METADATA)
+            started = book.asked = self._clock.monotonic()
             sprites = await self._client.list_sprites(book.token, cause=Cause.METADATA)
         except SpritesError as error:
             book.is_troubled = True
-            return started, self._fail(book, error, started)
+            self._slow_down(book, error)
+            return started, _describe_failure(error, started)
         listing = _Listing({sprite.name: sprite for sprite in sprites}, started, self._clock.now())
+        if not self._weigh_listing(book, listing.sprites.keys(), started):
+            return started, self._refuse_look(book)
         former, book.listing = book.listing, listing
         book.seen.update(sprite.id for sprite in sprites)
         self._note_missing(book, former, listing)
         self._tell_changes(former, listing)
         return started, listing
 
-    def _fail(self, book: _TokenBook, error: SpritesError, started: timedelta) -> LookFailed:
-        self.slow_down(book.token, error)
-        return LookFailed(error.failure, error.message, started, error.retry_after)
+    def _fail(self, book: _TokenBook, name: str, error: SpritesError, started: timedelta) -> LookFailed:
+        self._slow_down(book, error)
+        self._note_answer(book, name, error.failure)
+        return _describe_failure(error, started)
 
     @staticmethod
     def _note_missing(book: _TokenBook, former: _Listing | None, listing: _Listing) -> None:
@@ -318,10 +441,14 @@ class SpriteObserver:
             await self._enter(book, Priority.NORMAL)
             started = self._clock.monotonic()
             sprite = await self._client.get_sprite(book.token, name, cause=Cause.METADATA)
-        except NotFound:
+        except NotFound as error:
+            self._note_answer(book, name, error.failure)
+            if book.breaker.is_open:
+                return started, self._refuse_look(book)
             return started, SpriteAway(started, self._clock.now(), confirmed=False)
         except SpritesError as error:
-            return started, self._fail(book, error, started)
+            return started, self._fail(book, name, error, started)
+        self._note_answer(book, name, None)
         return started, SpriteSeen(sprite, started, self._clock.now())
 
     def _judge_sprite(
@@ -335,8 +462,8 @@ class SpriteObserver:
             return SpriteSeen(sprite, listing.started, listing.read_time)
         confirmed = False
         if wanted_id is not None and all(other.id != wanted_id for other in listing.sprites.values()):
-            first = book.missing.setdefault(wanted_id, listing.started)
-            confirmed = listing.started - first >= AWAY_IS_SURE_AFTER
+            first = max(book.missing.setdefault(wanted_id, listing.started), book.breaker.closed_since)
+            confirmed = listing.started - first >= AWAY_IS_SURE_AFTER and was_closed_since(book.breaker, first)
         return SpriteAway(listing.started, listing.read_time, confirmed=confirmed, successor=sprite)
 
     async def _list_sessions(
@@ -349,7 +476,12 @@ class SpriteObserver:
             sprite.last_wake_time = self._clock.now()
             sessions = await self._client.list_sessions(book.token, name, cause=cause)
         except SpritesError as error:
-            return started, self._fail(book, error, started)
+            return started, self._fail(book, name, error, started)
+        self._note_answer(book, name, None)
         sprite.sessions = Listed(sessions, started)
         sprite.awake_at = self._clock.monotonic()
         return started, sprite.sessions
+
+
+def _describe_failure(error: SpritesError, started: timedelta) -> LookFailed:
+    return LookFailed(error.failure, error.message, started, error.retry_after)

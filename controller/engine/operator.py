@@ -7,7 +7,7 @@ visited before the first list has passed: whether a session has another owner ca
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -28,6 +28,7 @@ from controller.engine.reconcile import Reconciler
 from controller.engine.registry import Change, Gone, Registry, Snapshot
 from controller.engine.resync import Resync
 from controller.engine.settings import EngineSettings
+from controller.engine.stakes import Stakes, find_source, has_stake
 from controller.engine.tokens import OwnToken, TokenBook
 from controller.engine.visit import Tools
 from controller.engine.writer import GATEWAYS_PARTS, Writer
@@ -49,6 +50,8 @@ REST_SPREAD: Final = timedelta(minutes=10)
 HELD_SPREAD: Final = timedelta(seconds=10)
 """After a start, what may have to be held is visited within this time: a hold of 30 s must not lapse meanwhile."""
 CHECK_TICK: Final = timedelta(seconds=10)
+PROBE_TICK: Final = timedelta(seconds=5)
+"""While a breaker is open, this often it is seen whether its next list is due."""
 CHECK_WATCHED: Final = timedelta(seconds=60)
 """How old the list of a sprite may grow while somebody is attached to one of its sessions."""
 CHECK_UNWATCHED: Final = timedelta(minutes=10)
@@ -106,8 +109,13 @@ class Operator:
         self.registry = Registry()
         self.queue = WorkQueue(clock, settings.queue, luck)
         self._owners = Owners()
+        self._stakes = Stakes()
         self._observer = SpriteObserver(
-            outside.sprites, clock, per_second=per_second, on_change=self._take_sprite_change
+            outside.sprites,
+            clock,
+            per_second=per_second,
+            on_change=self._take_sprite_change,
+            find_stakes=self._stakes.names,
         )
         tokens = TokenBook(outside.kube, clock, outside.own_token)
         self._keeper = HoldKeeper(
@@ -127,6 +135,7 @@ class Operator:
                 observer=self._observer,
                 tokens=tokens,
                 owners=self._owners,
+                stakes=self._stakes,
                 writer=Writer(outside.kube, self.registry, tenure, on_known=self._note_written, lacking=lacking),
                 launcher=Launcher(outside.sprites, self._observer, tokens, clock, tenure),
                 client=outside.sprites,
@@ -154,6 +163,7 @@ class Operator:
         self._events_lost = 0
         metrics.watch_age.set_function(self._measure_watch_age)
         metrics.holds.set_function(self._keeper.count)
+        metrics.breakers_open.set_function(self._observer.count_open)
         metrics.queue_depth.set_function(lambda: sum(self.queue.depth(lane) for lane in Lane))
         metrics.observe_objects(self._count_objects)
 
@@ -195,6 +205,7 @@ class Operator:
         self.registry.forget(uid)
         self._reconciler.forget(uid)
         self._situations.pop(uid, None)
+        self._stakes.drop(uid)
         self.queue.drop(uid)
         self._wake(self._owners.drop(uid))
 
@@ -236,6 +247,10 @@ class Operator:
             self._wake(self._owners.drop(snapshot.uid))
         else:
             self._owners.put(claim)
+        if has_stake(snapshot, status):
+            self._stakes.put(snapshot.uid, find_source(snapshot.namespace, spec), snapshot.sprite)
+        else:
+            self._stakes.drop(snapshot.uid)
         self._situations[snapshot.uid] = _read_situation(status)
         return spec, status
 
@@ -325,15 +340,26 @@ class Operator:
 
     async def _read_metadata(self) -> None:
         """Read the sprites of every token in use, again and again; it never wakes one."""
+        due = self._clock.monotonic() + self._settings.metadata_interval
         while True:
-            await self._clock.sleep(self._settings.metadata_interval)
-            refreshed = await self._observer.refresh(self._reconciler.fingerprints())
+            await self._clock.sleep(min(due - self._clock.monotonic(), PROBE_TICK))
+            only_open = self._clock.monotonic() < due
+            if not only_open:
+                due = self._clock.monotonic() + self._settings.metadata_interval
+            refreshed = await self._observer.refresh(self._reconciler.fingerprints(), only_open=only_open)
             for uid in self._reconciler.find_by_tokens(refreshed.refused):
                 self.queue.add(uid)
             for uid in self._reconciler.find_by_tokens(refreshed.recovered):
                 # Its own wait may have grown to minutes during the outage.
                 if not self._is_settled(uid):
                     self.queue.add(uid)
+            self._wake_holds(refreshed.recovered)
+
+    def _wake_holds(self, recovered: Set[str]) -> None:
+        """What is to be held in sprites of a token that is answered again may be sent now."""
+        places = (self._reconciler.place_of(uid) for uid in self._reconciler.find_by_tokens(recovered))
+        for sprite in {place.sprite for place in places if place is not None}:
+            self._keeper.wake(sprite)
 
     async def _check_sessions(self) -> None:
         """Look now and then whether what lives still does: per sprite, and only where the sprite runs by itself."""

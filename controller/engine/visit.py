@@ -36,6 +36,7 @@ from controller.engine.observer import SpriteObserver
 from controller.engine.owners import Owners
 from controller.engine.queue import Lane, WorkQueue
 from controller.engine.registry import FLUX_REQUEST, Registry, Snapshot
+from controller.engine.stakes import Stakes, find_source
 from controller.engine.tokens import TokenBook, TokenTrouble
 from controller.engine.writer import Writer
 from controller.errors import Failure
@@ -50,7 +51,7 @@ from controller.plan.activity import (
     observe_activity,
     read_activity_mark,
 )
-from controller.plan.facts import NOTHING_SEEN, Facts, Memory, Probed, TokenFinding
+from controller.plan.facts import CLOSED, NOTHING_SEEN, Facts, Memory, Probed, TokenFinding
 from controller.plan.hold_book import resolve_rules
 from controller.plan.hold_names import build_key
 from controller.plan.hold_settings import HoldSettings
@@ -59,10 +60,12 @@ from controller.plan.kill import (
     KillProgress,
     KillStep,
     Unproven,
+    find_presence,
     note_barred,
     note_refused,
     note_settled,
 )
+from controller.plan.kill import Presence as KillPresence
 from controller.plan.looks import (
     NOT_LOOKED,
     Listed,
@@ -105,6 +108,9 @@ log = logging.getLogger(__name__)
 STEPS_LIMIT: Final = 24
 """More steps in one visit than any plan needs: the object comes again by its back-off."""
 
+_AT_THE_DOOR: Final = frozenset({Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.THROTTLED, Failure.API_INCIDENT})
+"""Failures that turn a kill away before anything is tried."""
+
 HASTENED: Final = 2
 """As many as kills may be in flight on one sprite: more would only hold workers that others need."""
 
@@ -118,6 +124,7 @@ class Tools:
     observer: SpriteObserver
     tokens: TokenBook
     owners: Owners
+    stakes: Stakes
     writer: Writer
     launcher: Launcher
     client: SpritesClient
@@ -234,6 +241,7 @@ class Visit:
         if isinstance(found, Token):
             self._token = found
             self._finding = TokenFinding()
+            self._tools.stakes.bind(find_source(self._snapshot.namespace, self._snapshot.spec()), found.fingerprint)
             return
         self._token = self._tools.tokens.find_for_kill(self._snapshot.namespace, ref)
         self._is_substitute = True
@@ -284,6 +292,7 @@ class Visit:
             held=_is_held(tools.keeper.view(snapshot.uid)),
             activity=self._observe_activity(),
             idle_after=resolve_rules(self._spec.hold, tools.hold).idle_window,
+            breaker=CLOSED if self._token is None else tools.observer.breaker(self._token),
         )
 
     def _observe_activity(self) -> Activity:
@@ -482,19 +491,29 @@ class Visit:
                 await tools.observer.enter(place.token, Priority.KILL)
                 self._count_wake(Cause.KILL)
                 tools.observer.note_wake(place.token, place.sprite)
-                return await tools.client.kill_session(
+                answer = await tools.client.kill_session(
                     place.token, place.sprite, send.identity.session_id, tenure=tools.tenure, cause=Cause.KILL
                 )
             except SpritesError as error:
-                tools.observer.slow_down(place.token, error)
+                tools.observer.note_failure(place.token, place.sprite, error)
                 return LookFailed(error.failure, error.message, tools.clock.monotonic(), error.retry_after)
+        self._weigh_kill_answer(place, send.identity, answer)
+        return answer
+
+    def _weigh_kill_answer(self, place: Place, identity: Identity, answer: KillAnswer) -> None:
+        """Count a 404 for a session that the list has just shown; for any other it was to be expected."""
+        known = self._tools.observer.recall_sessions(place.token, place.sprite)
+        if answer is not KillAnswer.NOT_FOUND or not isinstance(known, Listed):
+            return
+        if find_presence(identity, known.sessions) is KillPresence.LISTED:
+            self._tools.observer.note_refusal(place.token, place.sprite)
 
     async def _take_failed_kill(self, failed: LookFailed, progress: KillProgress) -> ReconcileResult | None:
         """Repeat a kill at once with a better token, later where it was turned away, and soon in any other case."""
         if await self._has_better_token(failed):
             return None
         step: KillStep
-        if failed.failure in (Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.THROTTLED):
+        if failed.failure in _AT_THE_DOOR:
             progress, step = note_barred(progress, failed)
         else:
             progress, step = note_refused(progress, failed.message, now=self._tools.clock.monotonic())

@@ -6,7 +6,12 @@ would prove every session dead, drop every finalizer and launch everything anew.
 refused at once nothing is proven, forgotten or launched, and hardly anything is asked; one sprite that is gone opens
 nothing; and it closes by itself with the first list that shows a sprite we know.
 
-Source: design 5 (docs/architecture.md). All times are monotonic.
+Somebody who deletes all sprites of an organization looks just like an incident. Two things tell them apart without
+believing either too soon: where no session is recorded that could be lost, nothing needs protection and a list is
+believed at once; and a list that for ten minutes shows the same other sprites is an organization that was furnished
+anew. An empty list, however long it lasts, stays unbelieved: `deletionPolicy: Orphan` is the way out.
+
+Source: design 5 (docs/architecture.md), docs/incidents.md. All times are monotonic.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,6 +28,16 @@ SPRITES_AT_LEAST: Final = 3
 WITHIN: Final = timedelta(seconds=60)
 PROBE_INTERVAL: Final = timedelta(seconds=30)
 """While it is open the list of sprites is the only call, and comes this often."""
+FURNISHED_AFTER: Final = timedelta(minutes=10)
+"""
+While it is open, lists that show the same strangers for so long are believed.
+
+A request that is led to another organization shows strangers as well, so this is longer than such an error lives.
+"""
+
+
+REFUSALS: Final = frozenset({Failure.UNAUTHORIZED, Failure.NOT_FOUND})
+"""Any other failure says nothing either way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +49,15 @@ class Breaker:
         refused: When each sprite was last refused, by name; one that answered well since is not in it.
         opened: Since when it is open; None where it is closed.
         closed_since: Since when it has been closed without a break, as long as it is.
+        strangers: While it is open, the sprites that all lists since `strangers_since` have shown.
+        strangers_since: When the first of these lists came.
     """
 
     refused: Mapping[str, timedelta] = field(default_factory=dict)
     opened: timedelta | None = None
     closed_since: timedelta = timedelta.min
+    strangers: frozenset[str] = frozenset()
+    strangers_since: timedelta = timedelta.min
 
     @property
     def is_open(self) -> bool:
@@ -84,7 +103,7 @@ def note_answer(
         return breaker
     if failure is None:
         return replace(breaker, refused={name: at for name, at in breaker.refused.items() if name != sprite})
-    if failure not in (Failure.UNAUTHORIZED, Failure.NOT_FOUND) or sprite not in known:
+    if failure not in REFUSALS or sprite not in known:
         return breaker
     return _judge(replace(breaker, refused={**breaker.refused, sprite: now}), known, now)
 
@@ -93,13 +112,30 @@ def note_listing(breaker: Breaker, listed: Collection[str], *, known: Collection
     """
     Weigh a complete listing of the token's sprites (200, paged to its end).
 
-    One that shows a sprite we know closes the breaker. One that shows none of them refuses all of them at once.
+    One that shows a sprite we know closes the breaker, and so does one without, once lists have shown the same
+    strangers for ten minutes. Any other refuses all that are known at once.
+
+    Args:
+        breaker: What was known.
+        listed: The names in the list.
+        known: The sprites of this token, as for an answer; none where nothing is at stake.
+        now: Monotonic.
     """
-    if not known:
-        return breaker
-    if any(name in known for name in listed):
+    if not known or any(name in known for name in listed):
         return Breaker(closed_since=now) if breaker.is_open else breaker
+    if breaker.is_open:
+        breaker = _note_strangers(breaker, listed, now)
+        if breaker.strangers and now - breaker.strangers_since >= FURNISHED_AFTER:
+            return Breaker(closed_since=now)
     return _judge(replace(breaker, refused={**breaker.refused, **dict.fromkeys(known, now)}), known, now)
+
+
+def _note_strangers(breaker: Breaker, listed: Collection[str], now: timedelta) -> Breaker:
+    """Remember what all lists in a row have shown; a list that shares nothing with them begins anew."""
+    same = breaker.strangers.intersection(listed)
+    if same:
+        return replace(breaker, strangers=same)
+    return replace(breaker, strangers=frozenset(listed), strangers_since=now)
 
 
 def _judge(breaker: Breaker, known: Collection[str], now: timedelta) -> Breaker:
@@ -128,6 +164,15 @@ def may_conclude(breaker: Breaker, conclusion: Conclusion) -> bool:
 def was_closed_since(breaker: Breaker, moment: timedelta) -> bool:
     """Tell whether it has been closed all the while: two listings count together only then."""
     return not breaker.is_open and breaker.closed_since <= moment
+
+
+def describe_incident(breaker: Breaker) -> str:
+    """Say what opened it and how it ends, in one sentence that names no sprite."""
+    return (
+        f"The Sprites API refused or did not list {len(breaker.refused)} sprites of this token within a minute (401, "
+        f"404), which looks like an incident: nothing is believed, started or ended until it lists one of them again. "
+        f"It is asked every {int(PROBE_INTERVAL.total_seconds())} s."
+    )
 
 
 def probe_in(breaker: Breaker, last_listing: timedelta | None, *, now: timedelta) -> timedelta | None:

@@ -12,6 +12,7 @@ from controller.api.terminal import (
     TerminalStatus,
 )
 from controller.plan.activity import Activity
+from controller.plan.breaker import Breaker
 from controller.plan.kill import (
     KillProgress,
 )
@@ -25,6 +26,7 @@ from controller.plan.looks import (
 )
 
 NOTHING_SEEN: Final = Activity(None, observable=False)
+CLOSED: Final = Breaker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class Facts:
         held: A task of ours surely keeps the sprite awake for this terminal.
         activity: The last activity that anybody saw.
         idle_after: Activity younger than this makes a terminal busy.
+        breaker: What the answers to its token come to: while it is open nothing is concluded from them.
     """
 
     generation: int
@@ -128,3 +131,4 @@ class Facts:
     held: bool = False
     activity: Activity = NOTHING_SEEN
     idle_after: timedelta = timedelta(minutes=2)
+    breaker: Breaker = CLOSED

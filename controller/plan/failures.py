@@ -53,5 +53,7 @@ def judge_failure(look: LookFailed) -> Wait | Stall:
             return Wait(Situation.SPRITES_UNAVAILABLE, look.retry_after or None)
         case Failure.MALFORMED | Failure.REDIRECTED | Failure.REJECTED | Failure.CONFLICT | Failure.REFUSED:
             return Wait(Situation.SPRITES_UNAVAILABLE, look.retry_after or None)
+        case Failure.API_INCIDENT:
+            return Wait(Situation.API_INCIDENT, look.retry_after or None)
         case _:
             assert_never(look.failure)

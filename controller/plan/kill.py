@@ -45,7 +45,9 @@ WAKING_ROUNDS: Final = 5
 IDENTITY_AGE: Final = timedelta(seconds=5)
 """When many ends are asked for at once, one list of a sprite serves all that wait for it: it answers a question that
 arose before it. Only for so long, since an id may come again after a cold start."""
-_WAKES_NOBODY: Final = frozenset({Failure.UNREACHABLE, Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.THROTTLED})
+_WAKES_NOBODY: Final = frozenset(
+    {Failure.UNREACHABLE, Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.THROTTLED, Failure.API_INCIDENT}
+)
 METADATA_AGE: Final = timedelta(seconds=60)
 """Older metadata says nothing about a sprite that is about to be killed in."""
 
@@ -312,9 +314,11 @@ def note_barred(progress: KillProgress, failed: LookFailed) -> tuple[KillProgres
     """
     Remember a kill request that was turned away at the door (401, 403, 429): nothing was tried, so no round is used.
 
-    To repeat it within a second, as after a failure of the kill itself, would be turned away again.
+    To repeat it within a second, as after a failure of the kill itself, would be turned away again. One that was never
+    sent, since the platform has an incident, is no attempt.
     """
-    return replace(progress, attempts=progress.attempts + 1, message=failed.message), _describe_failure(failed)
+    sent = 0 if failed.failure is Failure.API_INCIDENT else 1
+    return replace(progress, attempts=progress.attempts + sent, message=failed.message), _describe_failure(failed)
 
 
 def note_attempt_failed(

@@ -18,6 +18,8 @@ from controller.api.terminal import (
     SessionStatus,
     TerminalSpec,
 )
+from controller.errors import Failure
+from controller.plan.breaker import PROBE_INTERVAL, describe_incident
 from controller.plan.ends import EndReason
 from controller.plan.facts import Facts, Memory
 from controller.plan.failures import STALL_RETRY, Stall, judge_failure
@@ -53,6 +55,15 @@ def rest_on_failure(facts: Facts, memory: Memory, failed: LookFailed) -> Plan:
     return Plan(Rest(outcome, verdict.after, retry=verdict.after is None), memory)
 
 
+def rest_incident(facts: Facts, memory: Memory) -> Plan:
+    """Say that the platform has an incident, and conclude nothing; all that waits is woken when it is over."""
+    if not isinstance(facts.sprite, LookFailed):
+        # The look asks nobody now, and says of the sprite itself that nothing is known.
+        return Plan(LookAtSprite(facts.now), memory)
+    text = describe_incident(facts.breaker)
+    return rest_on_failure(facts, memory, LookFailed(Failure.API_INCIDENT, text, facts.now, PROBE_INTERVAL))
+
+
 def rest_token(facts: Facts, memory: Memory, trouble: Situation) -> Plan:
     """Say what is wrong with the token; a Secret may be mended without the object changing."""
     text = tell_way_out(facts, trouble, facts.token.message)
@@ -82,7 +93,7 @@ def tell_way_out(facts: Facts, situation: Situation, message: str) -> str:
             f"The Sprites API accepts {_name_token(facts)} and does not let it use sprite {facts.spec.sprite_name}. "
             f"Put one there that may; it is read again within a minute."
         )
-    elif is_blind(situation) or situation is Situation.SPRITE_NOT_FOUND:
+    elif situation is not Situation.API_INCIDENT and (is_blind(situation) or situation is Situation.SPRITE_NOT_FOUND):
         sentences.append("It is tried again.")
     if _must_end(facts):
         sentences.append("`deletionPolicy: Orphan` lets a deleted object go without proof.")

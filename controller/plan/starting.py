@@ -18,6 +18,7 @@ from controller.api.terminal import (
     SessionStatus,
 )
 from controller.errors import Failure
+from controller.plan.breaker import Conclusion, may_conclude
 from controller.plan.ends import EndReason
 from controller.plan.facts import Facts, Memory
 from controller.plan.failures import STALL_RETRY
@@ -44,6 +45,7 @@ from controller.plan.resting import (
     judge_unended,
     need_sprite,
     rest_ended,
+    rest_incident,
     rest_live,
     rest_on_failure,
     rest_terminated,
@@ -93,6 +95,7 @@ _NOT_OF_THE_LAUNCH: Final = frozenset(
         Failure.UNREACHABLE,
         Failure.TIMED_OUT,
         Failure.UNFINISHED,
+        Failure.API_INCIDENT,
     }
 )
 
@@ -110,6 +113,8 @@ def plan_adopt(facts: Facts, memory: Memory, session_id: str) -> Plan:
     """Adopt the declared session where a list shows it; what takes its place where none does is decided apart."""
     if facts.token.trouble is not None:
         return rest_token(facts, memory, facts.token.trouble)
+    if not may_conclude(facts.breaker, Conclusion.SESSION_WANTED):
+        return rest_incident(facts, memory)
     seen = need_sprite(facts, memory)
     if isinstance(seen, Plan):
         return seen
@@ -185,6 +190,8 @@ def plan_launch(facts: Facts, memory: Memory) -> Plan:
     intent = session.launch_intent if session is not None and session.id is None and session.ended is None else None
     if facts.announced is not None and intent is not None:
         return rest_launched(facts, memory, describe_launched(intent, facts.announced))
+    if not may_conclude(facts.breaker, Conclusion.SESSION_WANTED):
+        return rest_incident(facts, memory)
     seen = need_sprite(facts, memory)
     if isinstance(seen, Plan):
         return seen

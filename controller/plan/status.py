@@ -199,6 +199,8 @@ def _judge_reachable(sprite: SpriteLook) -> Verdict | None:
             return Verdict(_FALSE, Reason.TOKEN_FORBIDDEN, message)
         case LookFailed(failure=Failure.THROTTLED, message=message):
             return Verdict(_UNKNOWN, Reason.THROTTLED, message)
+        case LookFailed(failure=Failure.API_INCIDENT, message=message):
+            return Verdict(_UNKNOWN, Reason.API_INCIDENT, message)
         case LookFailed(message=message):
             return Verdict(_UNKNOWN, Reason.SPRITES_UNAVAILABLE, message)
         case _:

@@ -233,6 +233,7 @@ def judge_exec_failure(failed: ExecFailed) -> TaskTrouble:
             | Failure.SERVER
             | Failure.UNREACHABLE
             | Failure.REFUSED
+            | Failure.API_INCIDENT
         ):
             return TaskTrouble.EXEC_FAILED
         case _:

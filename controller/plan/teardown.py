@@ -17,6 +17,7 @@ from controller.api.terminal import (
     KillTrigger,
     SessionStatus,
 )
+from controller.plan.breaker import PROBE_INTERVAL, Conclusion, describe_incident, may_conclude
 from controller.plan.ends import EndReason
 from controller.plan.facts import Facts, Memory
 from controller.plan.failures import STALL_RETRY
@@ -38,7 +39,14 @@ from controller.plan.looks import (
     SpriteAway,
 )
 from controller.plan.reap import is_reread_due
-from controller.plan.resting import end_session, judge_unended, need_sprite, rest_terminated, tell_way_out
+from controller.plan.resting import (
+    end_session,
+    judge_unended,
+    need_sprite,
+    rest_incident,
+    rest_terminated,
+    tell_way_out,
+)
 from controller.plan.starting import describe_launched, plan_adopt, rest_launched, search_launch
 from controller.plan.steps import (
     Happening,
@@ -65,11 +73,18 @@ def plan_deletion(facts: Facts, memory: Memory) -> Plan:
     if session is None and facts.spec.session_id is not None:
         return _plan_end_of_adoption(facts, memory, facts.spec.session_id)
     if session is None or session.ended is not None:
-        return Plan(ReleaseObject(None), memory)
-    if facts.spec.deletion_policy is DeletionPolicy.ORPHAN:
+        return _release_nothing(facts, memory)
+    if facts.spec.deletion_policy is DeletionPolicy.ORPHAN and may_conclude(facts.breaker, Conclusion.ORPHANED):
         note = f"Left session {session.id or 'of an unfinished launch'} running in sprite {facts.spec.sprite_name}."
         return Plan(ReleaseObject(Happening(Reason.ORPHANED, note)), memory)
     return plan_end(facts, memory, session, KillTrigger.DELETED)
+
+
+def _release_nothing(facts: Facts, memory: Memory) -> Plan:
+    """Let an object go that guards nothing (any more): that rests on the record alone, whatever the platform says."""
+    if not may_conclude(facts.breaker, Conclusion.NOTHING_TO_GUARD):
+        return rest_incident(facts, memory)
+    return Plan(ReleaseObject(None), memory)
 
 
 def _plan_end_of_adoption(facts: Facts, memory: Memory, session_id: str) -> Plan:
@@ -78,7 +93,7 @@ def _plan_end_of_adoption(facts: Facts, memory: Memory, session_id: str) -> Plan
 
     The finalizer is only placed where the session was found and ours; where it is not any more, nothing is left.
     """
-    if facts.spec.deletion_policy is DeletionPolicy.ORPHAN:
+    if facts.spec.deletion_policy is DeletionPolicy.ORPHAN and may_conclude(facts.breaker, Conclusion.ORPHANED):
         return Plan(ReleaseObject(None), memory)
     plan = plan_adopt(facts, memory, session_id)
     if isinstance(plan.step, Rest) and plan.step.outcome.situation in _NOTHING_TO_ADOPT:
@@ -105,6 +120,9 @@ def plan_end(facts: Facts, memory: Memory, session: SessionStatus, trigger: Kill
     if not facts.token.kill_usable:
         situation = facts.token.trouble or Situation.TOKEN_NOT_ALLOWED
         return _rest_unended(facts, memory, situation, Reason(situation.value), facts.token.message, after=STALL_RETRY)
+    conclusion = Conclusion.NEVER_STARTED if session.id is None else Conclusion.SESSION_ENDED
+    if not may_conclude(facts.breaker, conclusion):
+        return _rest_incident(facts, memory, trigger)
     if session.id is None:
         return _plan_end_of_launch(facts, memory, session, trigger)
     identity = Identity(session.sprite_id or "", session.id, session.created)
@@ -130,6 +148,16 @@ def plan_end(facts: Facts, memory: Memory, session: SessionStatus, trigger: Kill
             return conclude_kill(facts, memory, session, trigger, evidence)
         case _:
             assert_never(step)
+
+
+def _rest_incident(facts: Facts, memory: Memory, trigger: KillTrigger) -> Plan:
+    """Keep what a kill has come to, and say that nothing is sent or believed while the platform has an incident."""
+    plan = rest_incident(facts, memory)
+    if not isinstance(plan.step, Rest):
+        return plan
+    text = describe_incident(facts.breaker)
+    unproven = Unproven(Situation.API_INCIDENT, Reason.API_INCIDENT, text, PROBE_INTERVAL)
+    return rest_unproven(facts, memory, trigger, unproven)
 
 
 def rest_unproven(facts: Facts, memory: Memory, trigger: KillTrigger, unproven: Unproven) -> Plan:

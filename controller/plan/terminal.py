@@ -23,6 +23,7 @@ from controller.api.terminal import (
     SessionStatus,
     TerminalStatus,
 )
+from controller.plan.breaker import Conclusion, may_conclude
 from controller.plan.ends import EndReason, judge_end_by_list, judge_end_by_sprite, may_follow
 from controller.plan.facts import Facts, Memory
 from controller.plan.kill import (
@@ -82,7 +83,7 @@ def _plan_suspended(facts: Facts, memory: Memory) -> Plan:
         "Suspended: nothing is started, adopted, held or reaped until `spec.suspend` is false.",
         session=session,
         kill=facts.status.kill,
-        doubt_settled=True,
+        doubt_settled=may_conclude(facts.breaker, Conclusion.SESSION_ENDED),
     )
     return Plan(Rest(outcome), memory)
 
@@ -132,6 +133,8 @@ def _take_reap(facts: Facts, memory: Memory, session: SessionStatus, reap: Reap 
     match reap:
         case Reap():
             return plan_end(facts, memory, session, KillTrigger.REAPED)
+        case ReapProven() if not may_conclude(facts.breaker, Conclusion.SESSION_ENDED):
+            return plan_end(facts, memory, session, KillTrigger.REAPED)
         case ReapProven(evidence=evidence):
             return conclude_kill(facts, memory, session, KillTrigger.REAPED, evidence)
         case LookFirst():
@@ -174,13 +177,15 @@ def _session_of(rest: Rest) -> SessionStatus:
 
 
 def _is_unanswered(facts: Facts) -> bool:
-    """Tell whether somebody asked whether the session lives, and the list that should say so failed."""
+    """Tell whether somebody asked whether the session lives, and the list that should say so failed, or would lie."""
+    if facts.doubt is not None and not may_conclude(facts.breaker, Conclusion.SESSION_ENDED):
+        return True
     return facts.doubt is not None and isinstance(facts.sessions, LookFailed) and facts.sessions.started >= facts.doubt
 
 
 def _judge_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan | None:
     """Answer the question whether a session still lives: None means as far as anybody can tell."""
-    if facts.doubt is None or session.id is None:
+    if facts.doubt is None or session.id is None or not may_conclude(facts.breaker, Conclusion.SESSION_ENDED):
         return None
     identity = Identity(session.sprite_id or "", session.id, session.created)
     lost = judge_end_by_sprite(identity, facts.sprite)

@@ -17,6 +17,7 @@ What can go wrong with a call to the Sprites API.
     ├── Malformed        success, and a body that is not what the contract says
     │   └── OutputTooLarge   a command printed more than the caller wanted to read
     ├── Refused          success, and a body that says that it did not work
+    ├── Incident         never sent: the platform refuses sprite after sprite
     └── LaunchUnclear    a launch that may have started its process
 
 One class for each `Failure` (`CLASSES`), one table from HTTP status to class (`classify_status`), one from httpx
@@ -151,6 +152,12 @@ class Refused(SpritesError):
     failure: ClassVar[Failure] = Failure.REFUSED
 
 
+class Incident(SpritesError):
+    """Several sprites were refused at once; nothing is sent until that is over, in `retry_after` at the earliest."""
+
+    failure: ClassVar[Failure] = Failure.API_INCIDENT
+
+
 class LaunchUnclear(SpritesError):
     """The launch may have started its process: look for it before starting another."""
 
@@ -172,6 +179,7 @@ CLASSES: Final[dict[Failure, type[SpritesError]]] = {
     Failure.UNFINISHED: Unfinished,
     Failure.MALFORMED: Malformed,
     Failure.REFUSED: Refused,
+    Failure.API_INCIDENT: Incident,
 }
 """The plain class of each failure."""
 

@@ -2,11 +2,19 @@
 
 import asyncio
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
+from controller.api.session import Cause
 from controller.engine.limits import Limiter, Paused, Priority
+from controller.engine.observer import SpriteObserver
+from controller.sprites.client import SpritesClient
+from controller.sprites.token import Token
 from tests.engine.clocks import LoopClock
+from tests.engine.test_observer import FakeSprites
+
+TOKEN = Token("lab/1/one")
 
 
 async def spend(limiter: Limiter, count: int, priority: Priority = Priority.NORMAL) -> float:
@@ -100,3 +108,40 @@ async def test_a_wait_that_is_cancelled_takes_no_turn_with_it() -> None:
 
     await asyncio.wait_for(waiting[1], timeout=1.5)
     assert waiting[0].cancelled()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("per_second", [0.5, 1, 1.2])
+async def test_a_budget_too_small_for_a_reserve_lets_everything_pass_all_the_same(per_second: float) -> None:
+    limiter = Limiter(LoopClock(), per_second=per_second)
+
+    async with asyncio.timeout(10):
+        assert await spend(limiter, 2) == pytest.approx(1 / per_second, abs=1.2 / per_second)
+
+
+@pytest.mark.looptime
+async def test_a_kill_goes_before_the_holds_and_lists_that_wait_for_the_same_token_and_not_for_another() -> None:
+    """Through the observer, whose budget all callers of a token share."""
+    api, order = FakeSprites(), []
+    observer = SpriteObserver(cast("SpritesClient", api), LoopClock(), per_second=10, on_change=lambda _: None)
+
+    async def call(name: str, priority: Priority, token: Token = TOKEN) -> None:
+        await observer.enter(token, priority)
+        order.append(name)
+
+    for _ in range(10):
+        await observer.enter(TOKEN, Priority.KILL)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(call("hold", Priority.NORMAL))
+        group.create_task(observer.look_at_sessions(TOKEN, "box", since=timedelta(0), cause=Cause.CHECK))
+        group.create_task(observer.look_at_sessions(TOKEN, "other", since=timedelta(0), cause=Cause.PROVE))
+        await asyncio.sleep(0)
+        group.create_task(call("kill", Priority.KILL))
+        group.create_task(call("another token's hold", Priority.NORMAL, Token("lab/2/other")))
+        await asyncio.sleep(0.05)
+        assert order == ["another token's hold"]
+        await asyncio.sleep(0.06)
+        assert (order, api.calls) == (["another token's hold", "kill"], [])
+
+    assert order == ["another token's hold", "kill", "hold"]
+    assert api.calls == ["sessions other prove", "sessions box check"]
