@@ -1,0 +1,154 @@
+"""
+What the gateway counts about its doors.
+
+Problem and promise are those of `controller.metrics`: closed labels, no name, no address and no error text in any, and
+zeros from the start. The labels are the enums of this room; what the process asks of the Kubernetes API is counted
+under the same names as the operator's.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.process_collector import ProcessCollector
+
+from controller import __version__
+from controller.gateway.refusals import RefusalCause
+from controller.gateway.terminals import EndCause
+from controller.gateway.wishes import Route
+from controller.metrics import KUBE_OUTCOMES, OTHER, RESOURCES, VERBS
+
+OK: Final = "Ok"
+"""The answer of a request that was not refused."""
+
+ANSWERS: Final = (OK, *RefusalCause)
+
+LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "agentterminal_build_info": {"version": ("the version that runs",)},
+    "agentterminal_gateway_requests_total": {"route": tuple(Route), "answer": ANSWERS},
+    "agentterminal_gateway_sockets_ended_total": {"cause": tuple(EndCause)},
+    "agentterminal_kube_calls_total": {"verb": VERBS, "resource": RESOURCES, "outcome": KUBE_OUTCOMES},
+    "agentterminal_kube_call_duration_seconds": {"verb": VERBS},
+}
+"""Every label and its closed list of values."""
+
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayMetrics:
+    """Every metric of the doors, in a registry to which the rooms behind them may add theirs."""
+
+    registry: CollectorRegistry
+    requests: Counter
+    admission: Histogram
+    sockets: Gauge
+    sockets_ended: Counter
+    kube_calls: Counter
+    kube_call_duration: Histogram
+
+    def count_request(self, route: str, answer: str) -> None:
+        """Count one request by its route and its answer: `Ok`, or the cause of the refusal."""
+        self.requests.labels(route, answer).inc()
+
+    def count_admission(self, duration: timedelta) -> None:
+        """Count how long the judgement of one request took that was let in."""
+        self.admission.observe(duration.total_seconds())
+
+    def count_socket_end(self, cause: str) -> None:
+        """Count a socket that the doors ended."""
+        self.sockets_ended.labels(cause).inc()
+
+    def count_kube_call(self, verb: str, resource: str, outcome: str, duration: timedelta) -> None:
+        """Count one exchange with the Kubernetes API."""
+        verb = _admit(verb, VERBS)
+        self.kube_calls.labels(verb, _admit(resource, RESOURCES), _admit(outcome, KUBE_OUTCOMES)).inc()
+        self.kube_call_duration.labels(verb).observe(duration.total_seconds())
+
+    def observe_sockets(self, count: Callable[[], float]) -> None:
+        """Name the function that counts open sockets at each scrape."""
+        self.sockets.set_function(count)
+
+
+def build_gateway_metrics() -> GatewayMetrics:
+    """Build every metric at zero, in a fresh registry."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    build = Gauge("agentterminal_build_info", "1, with the version that runs.", ["version"], registry=registry)
+    build.labels(__version__).set(1)
+    metrics = GatewayMetrics(
+        registry=registry,
+        requests=Counter(
+            "agentterminal_gateway_requests_total",
+            "Requests at the gateway's doors, by route and answer: `Ok`, or why they were refused.",
+            ["route", "answer"],
+            registry=registry,
+        ),
+        admission=Histogram(
+            "agentterminal_gateway_admission_seconds",
+            "How long it took to judge a request that was let in, reviews and look-up included.",
+            buckets=_BUCKETS,
+            registry=registry,
+        ),
+        sockets=Gauge("agentterminal_gateway_sockets", "Sockets that are open.", registry=registry),
+        sockets_ended=Counter(
+            "agentterminal_gateway_sockets_ended_total",
+            "Sockets that the doors ended: right withdrawn, token expired, or the gateway's own end.",
+            ["cause"],
+            registry=registry,
+        ),
+        kube_calls=Counter(
+            "agentterminal_kube_calls_total",
+            "Calls to the Kubernetes API, by verb, resource and outcome.",
+            ["verb", "resource", "outcome"],
+            registry=registry,
+        ),
+        kube_call_duration=Histogram(
+            "agentterminal_kube_call_duration_seconds",
+            "How long a call to the Kubernetes API took.",
+            ["verb"],
+            buckets=_BUCKETS,
+            registry=registry,
+        ),
+    )
+    for answer in ANSWERS:
+        metrics.requests.labels(Route.ATTACH, answer)
+    for cause in EndCause:
+        metrics.sockets_ended.labels(cause)
+    return metrics
+
+
+def _admit(value: str, allowed: tuple[str, ...]) -> str:
+    return value if value in allowed else OTHER
+
+
+def render_gateway_metrics() -> str:
+    """Render the gateway's part of docs/metrics.md."""
+    families = sorted(
+        (family for family in build_gateway_metrics().registry.collect() if family.name.startswith("agentterminal_g")),
+        key=lambda family: family.name,
+    )
+    named = [(f"{one.name}_total" if one.type == "counter" else one.name, one) for one in families]
+    lines = [
+        "## The gateway",
+        "",
+        (
+            "Served at `/metrics` on a port of its own, beside `agentterminal_build_info`, the two "
+            "`agentterminal_kube_` metrics and `process_`, which mean the same as above. Generated from "
+            "`controller/gateway/metrics.py`."
+        ),
+        "",
+        "| Metric | Type | Meaning |",
+        "| --- | --- | --- |",
+    ]
+    for name, family in named:
+        labels = LABELS.get(name, {})
+        shown = "{" + ", ".join(labels) + "}" if labels else ""
+        lines.append(f"| `{name}{shown}` | {family.type} | {family.documentation} |")
+    lines.append("")
+    for name, _ in named:
+        for label, values in LABELS.get(name, {}).items():
+            lines.append(f"- `{name}`, `{label}`: {', '.join(f'`{value}`' for value in values)}")
+    return "\n".join(lines) + "\n"

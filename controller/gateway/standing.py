@@ -1,0 +1,99 @@
+"""
+Whether an object can be attached to as it stands. Pure.
+
+Problem: the order of the answers matters: whoever may not know of an object learns nothing, whoever comes to the end of
+one should not be told to wait. Promise: 404 before 410 before 409, each with the sentence that says what to do.
+Source: gateway.md 4 and 6; behaviour cases F21, F22 and F24.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from controller.api.session import SpriteState
+from controller.api.terminal import TerminalSpec, TerminalStatus
+from controller.gateway.refusals import Refusal, RefusalCause
+from controller.gateway.wishes import ActivityWish, AttachWish, ListWish, Mode, Wish
+
+_A_WHILE: Final = timedelta(seconds=30)
+"""How long what is told here may lag: the metadata of sprites is read this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """
+    What the fence and the streams know of an object.
+
+    Args:
+        held: A socket that lives, as far as is known, is named by the spec.
+        streaming: Output flows through some gateway, so that its sprite is awake, whatever the status says by now.
+    """
+
+    held: bool
+    streaming: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """One object as a consistent read saw it."""
+
+    name: str
+    uid: str
+    deleting: bool
+    spec: TerminalSpec
+    status: TerminalStatus
+    raw: Mapping[str, Any]
+
+
+def judge_standing(terminal: Terminal, wish: Wish, presence: Presence) -> Refusal | None:
+    """Tell why the object cannot be had as it is wished; None where it can."""
+    name, spec, status = terminal.name, terminal.spec, terminal.status
+    other = _find_other_session(terminal, wish)
+    if other is not None:
+        return Refusal(RefusalCause.NOT_FOUND, other, name)
+    if spec.terminated:
+        return Refusal(RefusalCause.TERMINATED, "spec.terminated is true: this terminal was ended for good.", name)
+    if terminal.deleting:
+        return Refusal(RefusalCause.DELETING, "This terminal is being deleted.", name)
+    if isinstance(wish, ListWish):
+        return None
+    if status.session is not None and status.session.ended is not None:
+        if spec.launch is None:
+            return Refusal(
+                RefusalCause.ENDED, "The session has ended, and spec.launch does not say how to start another.", name
+            )
+        if isinstance(wish, ActivityWish) or wish.mode is Mode.VIEW:
+            return Refusal(RefusalCause.ENDED, "The session has ended; only who attaches to type starts another.", name)
+    if isinstance(wish, ActivityWish):
+        return None
+    if wish.mode is Mode.HOLD and presence.held:
+        return Refusal(
+            RefusalCause.HELD,
+            "Another socket speaks for this terminal. Attach with view=true to look, or with takeover=true to throw "
+            "it out, which needs the right to agentterminals/takeover.",
+            name,
+        )
+    if spec.suspend:
+        return Refusal(RefusalCause.SUSPENDED, "spec.suspend is true: nothing is attached until it is false.", name)
+    paused = status.sprite is not None and status.sprite.state in (SpriteState.WARM, SpriteState.COLD)
+    if wish.mode is Mode.VIEW and paused and not presence.streaming:
+        return Refusal(
+            RefusalCause.PAUSED,
+            "The sprite is paused, and looking wakes none. Attach to type, or try again once it runs.",
+            name,
+            _A_WHILE,
+        )
+    return None
+
+
+def _find_other_session(terminal: Terminal, wish: Wish) -> str | None:
+    """Find out that a path of the vendor's API names something that is not this object's."""
+    if isinstance(wish, ListWish | AttachWish) and wish.sprite not in (None, terminal.spec.sprite_name):
+        return "This door leads to the sprite of spec.spriteName only."
+    if not isinstance(wish, AttachWish) or wish.session_id is None:
+        return None
+    session = terminal.status.session
+    if session is None or session.id != wish.session_id:
+        return "This door leads to the session of status.session only."
+    return None
