@@ -1,0 +1,326 @@
+"""
+One person's socket.
+
+Problem: whoever does not read must cost neither memory without end nor anybody else's time, and whoever is gone must
+not look like somebody silent. Promise: what waits for a person is bounded, and who falls behind is told and dropped; a
+ping that goes unanswered ends the socket, silence never does; every close was told in a text frame first, and is over
+within the farewell, whatever the other side does.
+
+The door makes the response with `build_socket`, since pongs must be seen here.
+
+Source: gateway.md 5; sprites-api.md 3.3, 3.4, 3.7 (2026-09). Observed: aiohttp 3.14, its source, 2026-11.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum, auto
+from typing import Final
+
+from aiohttp import WSMsgType, web
+
+from controller.gateway.stream.closing import REASON_BYTES, Ending
+from controller.gateway.stream.frames import (
+    CLEAR,
+    Auth,
+    ClientFrame,
+    Resize,
+    Word,
+    read_client_frame,
+    render_closing,
+    render_debug,
+    render_notice,
+    render_replay,
+    render_session_info,
+)
+from controller.gateway.stream.recorded import Recorded
+from controller.gateway.stream.settings import StreamSettings
+from controller.sprites.exec_frames import Framing
+
+JOINED_BYTES: Final = 32 * 1024
+"""
+So much terminal output that waits goes as one message. A terminal's frames have no edges of their own, so a person who
+falls behind gets fewer and larger ones; without a terminal each frame stays what it is.
+"""
+
+
+class Role(Enum):
+    """What a person attached for."""
+
+    TYPE = auto()
+    """To type, once they hold the terminal: this may wake the sprite."""
+    VIEW = auto()
+    """To look on."""
+
+
+class Dialect(Enum):
+    """Whose client it is."""
+
+    OURS = auto()
+    """Our own, and the console page: it knows `replay`, and gets a cleared screen before one."""
+    VENDOR = auto()
+    """The vendor's SDKs: they get what the platform sends, and control frames that they ignore."""
+
+
+Incoming = bytes | ClientFrame
+TakeIncoming = Callable[[Incoming], Awaitable[None]]
+
+
+def build_socket(settings: StreamSettings, *, protocols: Sequence[str] = ()) -> web.WebSocketResponse:
+    """
+    Make the response for an upgrade to be handed to a `Client`.
+
+    No compression, which would unfold a small message into a large one; pongs are left to us.
+    """
+    return web.WebSocketResponse(
+        protocols=protocols,
+        compress=False,
+        autoping=False,
+        max_msg_size=settings.message_bytes,
+        timeout=settings.farewell.total_seconds(),
+    )
+
+
+class Client:
+    """
+    A person's socket, from the upgrade to its end.
+
+    Args:
+        socket: From `build_socket`, prepared.
+        abort: Cuts the connection at once: `request.transport.abort`.
+        socket_id: Its id in the fence; a viewer has one too, for logs.
+        role: What it is here for.
+        dialect: Whose client it is.
+        settings: Its bounds.
+        on_auth: Given a fresh token that the client sent; None where none is expected.
+    """
+
+    def __init__(
+        self,
+        socket: web.WebSocketResponse,
+        abort: Callable[[], None],
+        *,
+        socket_id: str,
+        role: Role,
+        dialect: Dialect,
+        settings: StreamSettings,
+        on_auth: Callable[[str], None] | None = None,
+    ) -> None:
+        self.socket_id = socket_id
+        self.role = role
+        self.dialect = dialect
+        self.size: Resize | None = None
+        """What it last said of its window."""
+        self.queued_bytes = 0
+        self._socket = socket
+        self._abort = abort
+        self._settings = settings
+        self._on_auth = on_auth
+        self._queue: deque[str | bytes] = deque()
+        self._queue_bytes = settings.queue_bytes
+        self._queue_frames = settings.queue_frames
+        self._wake = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._framing: Framing | None = None
+        self._announced: Recorded | None = None
+        self._ending: Ending | None = None
+        self._loop = asyncio.get_running_loop()
+        self._spoke = self._loop.time()
+        self._stuck_since: float | None = None
+        self._pinged: float | None = None
+        self._serving = False
+        self._farewell: asyncio.TimerHandle | None = None
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why it is being closed, or was; None while it is open."""
+        return self._ending
+
+    def push(self, frame: str | bytes) -> None:
+        """Queue a frame. One that does not fit ends the socket, which is told so; nobody waits for it."""
+        if self._ending is not None:
+            return
+        waiting = self.queued_bytes + len(frame)
+        if waiting > self._queue_bytes or len(self._queue) >= self._queue_frames:
+            self.end(Ending.TOO_SLOW)
+            return
+        self.queued_bytes = waiting
+        self._queue.append(frame)
+        self._wake.set()
+
+    def tell(self, word: Word, text: str) -> None:
+        """Send a notice."""
+        self.push(render_notice(word, text))
+
+    def announce(self, recorded: Recorded) -> None:
+        """Send whose terminal it is, once for each session, and not before it is known how it frames."""
+        if recorded.framing is None or self._announced == recorded:
+            return
+        self._announced, self._framing = recorded, recorded.framing
+        self.push(render_session_info(recorded.identity, recorded.framing, types=self.role is Role.TYPE))
+
+    def begin_replay(self) -> None:
+        """Say that the past comes next, and clear what is on the screen for it."""
+        if self.dialect is Dialect.OURS:
+            self.push(render_replay())
+            if self._framing is Framing.RAW:
+                self.push(CLEAR)
+
+    def end(self, ending: Ending, last: Sequence[str | bytes] = ()) -> None:
+        """
+        Close the socket for a reason that is told first; the first reason stays.
+
+        Who is too slow, or gone, loses what waits; everybody else gets it before.
+
+        Args:
+            ending: Why.
+            last: Frames of the exit, where it is one.
+        """
+        if self._ending is not None:
+            return
+        self._ending = ending
+        if ending is Ending.TOO_SLOW:
+            self._queue.clear()
+        if ending is not Ending.EXITED:
+            last = [*last, render_closing(ending.value)]
+        self._queue.extend(last)
+        self._wake.set()
+        self._farewell = self._loop.call_later(self._settings.farewell.total_seconds(), self._abort)
+
+    async def wait_until_empty(self) -> None:
+        """Wait until all that was queued has been handed to the system, the socket has ended, or a nudge."""
+        if self._queue and self._ending is None:
+            self._emptied.clear()
+            await self._emptied.wait()
+
+    def nudge(self) -> None:
+        """Let whoever waits for this person look again whether they still should."""
+        self._emptied.set()
+
+    async def run(self, take: TakeIncoming) -> Ending:
+        """
+        Serve the person until the socket has ended, and tell why it did.
+
+        Args:
+            take: Given each binary frame and each text frame that says something; the next is read once it returns,
+                so whoever types faster than it is taken is slowed down by their own connection.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                sending = group.create_task(self._send())
+                reading = group.create_task(self._read(take))
+                watching = group.create_task(self._watch())
+                await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
+                if self._ending is not None and not sending.done():
+                    await asyncio.wait({sending})
+                for task in (sending, reading, watching):
+                    task.cancel()
+        finally:
+            if self._farewell is not None:
+                self._farewell.cancel()
+            if not self._socket.closed:
+                self._abort()
+            ending, self._ending = self._ending or Ending.LEFT, self._ending or Ending.LEFT
+            self._queue.clear()
+            self._emptied.set()
+        return ending
+
+    async def _send(self) -> None:
+        queue, socket = self._queue, self._socket
+        with contextlib.suppress(ConnectionError):
+            while True:
+                if not queue:
+                    self._emptied.set()
+                    if self._ending is not None:
+                        break
+                    self._wake.clear()
+                    await self._wake.wait()
+                    continue
+                frame = queue.popleft()
+                self._stuck_since = self._spoke = self._loop.time()
+                if isinstance(frame, str):
+                    self.queued_bytes -= len(frame)
+                    await socket.send_str(frame)
+                else:
+                    if queue and self._framing is Framing.RAW:
+                        frame = self._join(frame)
+                    self.queued_bytes -= len(frame)
+                    await socket.send_bytes(frame)
+                self._stuck_since = None
+            close = self._ending.value
+            await socket.close(code=close.code, message=close.reason.encode()[:REASON_BYTES])
+
+    def _join(self, frame: bytes) -> bytes:
+        joined, size = [frame], len(frame)
+        queue = self._queue
+        while queue and size < JOINED_BYTES and isinstance(following := queue[0], bytes):
+            joined.append(following)
+            size += len(following)
+            queue.popleft()
+        return b"".join(joined)
+
+    async def _read(self, take: TakeIncoming) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                message = await self._socket.receive()
+                # Reading stands still while `take` waits, and the pong may lie behind what it waits for.
+                self._serving = True
+                match message.type:
+                    case WSMsgType.BINARY:
+                        if message.data:
+                            await take(message.data)
+                    case WSMsgType.TEXT:
+                        await self._take_text(read_client_frame(message.data), take)
+                    case WSMsgType.PING:
+                        await self._socket.pong(message.data)
+                    case WSMsgType.PONG:
+                        self._pinged = None
+                    case WSMsgType.ERROR:
+                        if self._socket.close_code == Ending.TOO_BIG.value.code:
+                            self._ending = self._ending or Ending.TOO_BIG
+                        return
+                    case _:
+                        return
+                self._serving = False
+                if self._pinged is not None:
+                    # Who sends lives; and a pong that lay behind this frame gets its full time from here.
+                    self._pinged = self._loop.time()
+
+    async def _take_text(self, frame: ClientFrame, take: TakeIncoming) -> None:
+        match frame:
+            case Auth(token):
+                if self._on_auth is not None:
+                    self._on_auth(token)
+            case Resize():
+                self.size = frame
+                await take(frame)
+            case _:
+                await take(frame)
+
+    async def _watch(self) -> None:
+        """Ping, speak up after a silence, and end what is stuck or gone."""
+        settings = self._settings
+        silence, pong_limit = settings.silence_limit.total_seconds(), settings.pong_limit.total_seconds()
+        every = settings.ping_every.total_seconds()
+        next_ping = self._loop.time() + every
+        while True:
+            due = min(next_ping, self._spoke + silence)
+            await asyncio.sleep(max(0.0, due - self._loop.time()))
+            now = self._loop.time()
+            if self._stuck_since is not None and now - self._stuck_since >= pong_limit:
+                self.end(Ending.TOO_SLOW)
+            elif self._pinged is not None and now - self._pinged >= pong_limit and not self._serving:
+                self._ending = self._ending or Ending.LEFT
+                self._abort()
+                return
+            if now >= next_ping:
+                next_ping = now + every
+                if self._stuck_since is None and self._ending is None:
+                    self._pinged = self._pinged or now
+                    with contextlib.suppress(ConnectionError):
+                        await self._socket.ping()
+            if now - self._spoke >= silence:
+                self._spoke = now
+                if self._stuck_since is None:
+                    self.push(render_debug())

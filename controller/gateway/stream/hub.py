@@ -1,0 +1,595 @@
+"""
+One terminal: everybody who looks at it, the one who types, and its ways up.
+
+Problem: people come, fall behind, take over and leave at any moment, the platform's sockets break at any other, and
+none of it may cost anybody else a byte. Promise: output goes to all and waits for nobody; a late person gets a socket
+of their own, or shares one that has not begun its replay; input goes through one socket, for the one person who was let
+type, and stops at a word; a session is never created, and only its exit is told as one.
+
+Whoever wires it calls `run` once, in a task group, and `join` for each person; the fence calls `let_type`,
+`stop_input`, `drain` and `abort_typing`.
+
+Source: gateway.md 3 and 5; behaviour cases R1 to R22.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, assert_never
+
+from controller.api.session import Announced, Identity
+from controller.clock import Clock
+from controller.gateway.stream.backlog import Backlog
+from controller.gateway.stream.client import Client, Incoming, Role
+from controller.gateway.stream.closing import Ending
+from controller.gateway.stream.fanout import Fanout
+from controller.gateway.stream.frames import Auth, Resize, Signal, Unknown, Word, render_exit
+from controller.gateway.stream.recorded import Recorded
+from controller.gateway.stream.settings import StreamSettings
+from controller.gateway.stream.typist import MayType, Taken, Typist
+from controller.gateway.stream.upstream import (
+    Exited,
+    Missing,
+    Permit,
+    RightEnded,
+    Stranger,
+    Unreachable,
+    Upstream,
+    UpstreamEnd,
+)
+from controller.gateway.stream.way import Way
+from controller.sprites.attach import Attachment
+from controller.sprites.exec_frames import Framing
+from controller.tenure import Tenure
+
+log: Final = logging.getLogger(__name__)
+
+MAY_STILL_LAND: Final = timedelta(seconds=5)
+"""How long bytes of a broken socket count as on their way. Source: gateway.md 3, rule 3."""
+
+LAST_WORDS: Final = timedelta(seconds=2)
+"""After the first exit that is seen, how long the other ways up have to see theirs, with the last output before it."""
+
+
+# --- what a hub tells -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SessionExited:
+    """The process has ended with this code."""
+
+    identity: Identity
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMissing:
+    """The recorded session is not listed; a new record is waited for (`Hub.note_recorded`)."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class StrangerAnswered:
+    """Another session answered under the recorded id."""
+
+    identity: Identity
+    announced: Announced
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUnreachable:
+    """Too many attempts in a row failed."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTooSlow:
+    """Somebody was dropped because they did not keep up."""
+
+    socket_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypingOpened:
+    """Input of this socket flows: the end of a takeover."""
+
+    socket_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputLost:
+    """So many bytes of input were not confirmed when their socket broke."""
+
+    socket_id: str
+    unconfirmed_bytes: int
+
+
+News = SessionExited | SessionMissing | StrangerAnswered | SessionUnreachable | ClientTooSlow | TypingOpened | InputLost
+OnNews = Callable[[News], None]
+
+
+class Hub:
+    """
+    One terminal.
+
+    Args:
+        recorded: The session that is recorded; None where none is yet.
+        way: How its sprite is reached.
+        may_type: The fence's two marks, asked for every frame of input.
+        on_news: Told what happened; it must not raise and not wait.
+        clock: For records and waits.
+        settings: Bounds.
+    """
+
+    def __init__(
+        self,
+        recorded: Recorded | None,
+        way: Way,
+        *,
+        may_type: MayType,
+        on_news: OnNews,
+        clock: Clock,
+        settings: StreamSettings,
+    ) -> None:
+        self._recorded = recorded
+        self._way = way
+        self._may_type = may_type
+        self._on_news = on_news
+        self._clock = clock
+        self._settings = settings
+        self._clients: list[Client] = []
+        self._fanouts: list[Fanout] = []
+        self._upstreams: dict[Fanout | Typist, Upstream] = {}
+        self._tasks: dict[Fanout | Typist, asyncio.Task[None]] = {}
+        self._typist: Typist | None = None
+        self._backlogs: dict[Client, Backlog] = {}
+        self._backlog_ends: dict[Client, asyncio.TimerHandle] = {}
+        self._refused: set[Client] = set()
+        self._broken: list[tuple[timedelta, int]] = []
+        self._exit: SessionExited | None = None
+        self._missing: asyncio.TimerHandle | None = None
+        self._running = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+        self._closed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._heard: float | None = None
+
+    # --- what others may know -----------------------------------------------------------------------------------------
+
+    @property
+    def viewers(self) -> int:
+        """How many people look, whoever types included."""
+        return len(self._clients)
+
+    @property
+    def activity(self) -> datetime | None:
+        """When something last came or went; None where nothing ever did."""
+        if self._heard is None:
+            return None
+        return self._clock.now() - timedelta(seconds=self._loop.time() - self._heard)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody is here, and nothing is open: it may be closed."""
+        return not self._clients and self._typist is None
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Own all that is open, until `close`."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            await self._closed.wait()
+            for task in self._tasks.values():
+                task.cancel()
+        if self._missing is not None:
+            self._missing.cancel()
+
+    def close(self, ending: Ending) -> None:
+        """End everybody for a reason, and then everything; input is cut, so drain before where it matters."""
+        self.end_all(ending)
+        self.abort_typing()
+        self._closed.set()
+
+    def end_all(self, ending: Ending) -> None:
+        """End everybody for a reason."""
+        for client in list(self._clients):
+            client.end(ending)
+
+    async def join(self, client: Client) -> Ending:
+        """
+        Serve a person until their socket has ended. Only while `run` runs.
+
+        Their input stops with their socket, but what was sent is not confirmed yet: call `drain` afterwards.
+        """
+        for other in self._clients:
+            other.nudge()
+        self._clients.append(client)
+        self._backlogs[client] = Backlog(self._settings.backlog_bytes)
+        self._greet(client)
+        try:
+            return await client.run(lambda frame: self._take(client, frame))
+        finally:
+            self._leave(client)
+
+    # --- commands of the fence ----------------------------------------------------------------------------------------
+
+    def let_type(self, client: Client, tenure: Tenure) -> None:
+        """
+        Let a person type: they hold the lock. Their size and their backlog go first.
+
+        Somebody else who still could is cut off at once; the fence has drained them before, unless it is broken.
+        """
+        if client not in self._clients:
+            return
+        if self._typist is not None:
+            self.abort_typing()
+        typist = Typist(
+            client,
+            tenure,
+            self._backlogs[client],
+            self._may_type,
+            note_broken=lambda count: self._note_broken(client, count),
+            on_open=lambda: self._note_typing(client),
+        )
+        self._typist = typist
+        self._refused.discard(client)
+        if self._recorded is not None and self._exit is None:
+            self._start_typist(typist, self._recorded)
+
+    def stop_input(self, client: Client) -> None:
+        """Let nothing more of this person go upstream, from this very moment."""
+        if self._typist is not None and self._typist.client is client:
+            self._typist.halt()
+
+    async def drain(self, client: Client) -> int:
+        """
+        Stop a person's input and bring what was sent to a confirmed end, within 5 s.
+
+        Returns:
+            The bytes that could not be confirmed, those of sockets that broke within the last 5 s included. 0 means
+            that nothing of theirs is on its way any more.
+        """
+        typist = self._typist
+        if typist is not None and typist.client is client:
+            undrained = await typist.drain()
+            if undrained:
+                self._note_broken(client, undrained)
+            self._drop_typist(typist)
+        return self._count_broken()
+
+    def abort_typing(self) -> int:
+        """Cut off whoever types, at once; give the bytes that were not confirmed, as `drain` does."""
+        typist = self._typist
+        if typist is not None:
+            undrained = typist.abort()
+            if undrained:
+                self._note_broken(typist.client, undrained)
+            self._drop_typist(typist)
+        return self._count_broken()
+
+    # --- what others tell ---------------------------------------------------------------------------------------------
+
+    def note_recorded(self, recorded: Recorded) -> None:
+        """The object records this session now: whoever is here gets to it, and nothing of the former is used."""
+        if self._recorded is not None and self._recorded.identity == recorded.identity:
+            return
+        self._recorded, self._exit = recorded, None
+        if self._missing is not None:
+            self._missing.cancel()
+            self._missing = None
+        for fanout in list(self._fanouts):
+            self._stop(fanout)
+        self._fanouts.clear()
+        for client in list(self._clients):
+            self._greet(client)
+        if (typist := self._typist) is not None:
+            # What was typed for the former session is not for this one.
+            self._forget_backlog(typist.client)
+            undrained = typist.abort()
+            if undrained:
+                self._note_broken(typist.client, undrained)
+            self._stop(typist)
+            self.let_type(typist.client, typist.tenure)
+
+    def note_running(self) -> None:
+        """The sprite is known to run: those who may not wake it may look again."""
+        self._running.set()
+
+    # --- people -------------------------------------------------------------------------------------------------------
+
+    def _greet(self, client: Client) -> None:
+        """Tell a person whose terminal it is, and find them a way up."""
+        if self._recorded is None or client.ending is not None:
+            return
+        client.announce(self._recorded)
+        if self._exit is not None:
+            self._tell_exit([client], self._exit.exit_code)
+            return
+        self._seat(client)
+
+    def _seat(self, client: Client) -> None:
+        forming = next((fanout for fanout in self._fanouts if not fanout.is_open), None)
+        if forming is not None:
+            forming.clients.append(client)
+            self._wish(forming)
+            return
+        assert self._recorded is not None
+        # A sole person may let a quarter of their queue fill before the upstream waits for them.
+        fanout = Fanout(self, self._note_frame, full_bytes=self._settings.queue_bytes // 4)
+        fanout.clients.append(client)
+        self._fanouts.append(fanout)
+        upstream = self._build_upstream(fanout, self._recorded, None)
+        self._start(fanout, upstream, self._look_on(fanout, upstream, self._recorded))
+
+    def _leave(self, client: Client) -> None:
+        self._clients.remove(client)
+        if client.ending is Ending.TOO_SLOW:
+            self._on_news(ClientTooSlow(client.socket_id))
+        self.stop_input(client)
+        self._forget_backlog(client)
+        del self._backlogs[client]
+        self._refused.discard(client)
+        for fanout in list(self._fanouts):
+            if client in fanout.clients:
+                fanout.clients.remove(client)
+                if not fanout.clients:
+                    self._fanouts.remove(fanout)
+                    self._stop(fanout)
+
+    async def _take(self, client: Client, frame: Incoming) -> None:
+        match frame:
+            case Auth() | Unknown():
+                return
+            case bytes() | Resize() | Signal():
+                pass
+            case _:
+                assert_never(frame)
+        if isinstance(frame, bytes):
+            self._wish_for(client)
+        if client.role is Role.VIEW:
+            if isinstance(frame, bytes):
+                self._refuse(client, "You are looking on; attach to type instead.")
+            return
+        typist = self._typist
+        if typist is not None and typist.client is client:
+            self._note_frame()
+            taken = await typist.type(frame)
+            if taken is Taken.SENT:
+                return
+            if taken is Taken.REFUSED:
+                if client.ending is None and isinstance(frame, bytes):
+                    self._refuse(client, "The terminal is not yours any more, or the connection broke.")
+                return
+        if isinstance(frame, bytes):
+            # A size is remembered anyway, and a signal that comes late hits another moment.
+            self._keep(client, frame)
+
+    def _keep(self, client: Client, frame: bytes) -> None:
+        backlog = self._backlogs.get(client)
+        if backlog is None:
+            return
+        if not backlog.add(frame):
+            self._refuse_backlog(client, "More input than can wait came before the terminal was yours.")
+        elif client not in self._backlog_ends:
+            limit = self._settings.backlog_limit.total_seconds()
+            text = f"Your input waited {limit:g} s for the terminal."
+            self._backlog_ends[client] = self._loop.call_later(limit, self._refuse_backlog, client, text)
+            client.tell(Word.WAITING, "Your input waits until the terminal is yours.")
+
+    def _refuse_backlog(self, client: Client, text: str) -> None:
+        self._forget_backlog(client)
+        self._refuse(client, f"{text} It was dropped; type again once the terminal is yours.")
+
+    def _forget_backlog(self, client: Client) -> None:
+        self._backlogs[client].drop()
+        if (handle := self._backlog_ends.pop(client, None)) is not None:
+            handle.cancel()
+
+    def _refuse(self, client: Client, text: str) -> None:
+        """Tell a refusal once, until they may type."""
+        if client not in self._refused:
+            self._refused.add(client)
+            client.tell(Word.INPUT_REFUSED, text)
+
+    def _tell_exit(self, clients: list[Client], exit_code: int) -> None:
+        for client in clients:
+            framing = (self._recorded and self._recorded.framing) or Framing.RAW
+            client.end(Ending.EXITED, render_exit(exit_code, framing))
+
+    # --- ways up ------------------------------------------------------------------------------------------------------
+
+    def _build_upstream(self, sink: Fanout | Typist, recorded: Recorded, typing: Tenure | None) -> Upstream:
+        return Upstream(
+            recorded,
+            self._way,
+            sink,
+            typing=typing,
+            clock=self._clock,
+            find_activity=lambda: self.activity,
+            idle_after=self._settings.idle_after,
+        )
+
+    def _start(self, owner: Fanout | Typist, upstream: Upstream, work: Coroutine[Any, Any, None]) -> None:
+        assert self._group is not None
+        self._upstreams[owner] = upstream
+        self._tasks[owner] = self._group.create_task(work)
+
+    def _stop(self, owner: Fanout | Typist) -> None:
+        self._upstreams.pop(owner, None)
+        if (task := self._tasks.pop(owner, None)) is not None:
+            task.cancel()
+
+    def _wish(self, owner: Fanout | Typist) -> None:
+        if (upstream := self._upstreams.get(owner)) is not None:
+            upstream.wish()
+
+    def _wish_for(self, client: Client) -> None:
+        """A person types: what is down for them comes up."""
+        for fanout in self._fanouts:
+            if not fanout.is_open and client in fanout.clients:
+                self._wish(fanout)
+        if self._typist is not None and self._typist.client is client:
+            self._wish(self._typist)
+
+    async def _look_on(self, fanout: Fanout, upstream: Upstream, recorded: Recorded) -> None:
+        end = await upstream.run()
+        self._tasks.pop(fanout, None)
+        self._upstreams.pop(fanout, None)
+        if fanout in self._fanouts:
+            self._fanouts.remove(fanout)
+        if end is not None and self._recorded is not None and self._recorded.identity == recorded.identity:
+            self._take_end(fanout, end, recorded.identity)
+
+    def _take_end(self, fanout: Fanout, end: UpstreamEnd, identity: Identity) -> None:
+        match end:
+            case Exited(exit_code):
+                self._tell_exit(fanout.clients, exit_code)
+                self._note_exit(SessionExited(identity, exit_code))
+            case Missing():
+                self._on_news(SessionMissing(identity))
+                if self._missing is None:
+                    limit = self._settings.revival_limit.total_seconds()
+                    self._missing = self._loop.call_later(limit, self._give_up_missing)
+                for client in fanout.clients:
+                    client.tell(Word.SESSION_MISSING, "The session is not there any more; another may follow.")
+            case Unreachable():
+                self._on_news(SessionUnreachable(identity))
+                self._end_each(fanout.clients, Ending.UNREACHABLE)
+            case Stranger(announced):
+                self._on_news(StrangerAnswered(identity, announced))
+                self._end_each(fanout.clients, Ending.WRONG_SESSION)
+            case RightEnded():
+                self._end_each(fanout.clients, Ending.FENCE_LOST)
+            case _:
+                assert_never(end)
+
+    def _note_exit(self, seen: SessionExited) -> None:
+        if self._exit is None:
+            self._exit = seen
+            self._on_news(seen)
+            self._loop.call_later(LAST_WORDS.total_seconds(), self._tell_all_exit, seen.identity)
+
+    def _tell_all_exit(self, identity: Identity) -> None:
+        if self._exit is not None and self._exit.identity == identity:
+            self._tell_exit(self._clients, self._exit.exit_code)
+
+    def _give_up_missing(self) -> None:
+        self._missing = None
+        seated = {client for fanout in self._fanouts for client in fanout.clients}
+        self._end_each([client for client in self._clients if client not in seated], Ending.GONE)
+
+    def _end_each(self, clients: list[Client], ending: Ending) -> None:
+        for client in clients:
+            client.end(ending)
+
+    def _start_typist(self, typist: Typist, recorded: Recorded) -> None:
+        upstream = self._build_upstream(typist, recorded, typist.tenure)
+        self._start(typist, upstream, self._keep_typing(typist, upstream, recorded))
+
+    async def _keep_typing(self, typist: Typist, upstream: Upstream, recorded: Recorded) -> None:
+        end = await upstream.run()
+        match end:
+            case Stranger(announced):
+                self._on_news(StrangerAnswered(recorded.identity, announced))
+                typist.client.end(Ending.WRONG_SESSION)
+            case Unreachable():
+                typist.client.end(Ending.UNREACHABLE)
+            case RightEnded():
+                typist.client.end(Ending.FENCE_LOST)
+            case Exited(exit_code):
+                # The sockets that look on tell of it, after the last output; but one of them may be down just now.
+                self._note_exit(SessionExited(recorded.identity, exit_code))
+            case None | Missing():
+                pass
+            case _:
+                assert_never(end)
+
+    def _drop_typist(self, typist: Typist) -> None:
+        self._stop(typist)
+        if self._typist is typist:
+            self._typist = None
+
+    def _note_typing(self, client: Client) -> None:
+        if (handle := self._backlog_ends.pop(client, None)) is not None:
+            handle.cancel()
+        client.tell(Word.HOLDING, "Your input counts now.")
+        self._on_news(TypingOpened(client.socket_id))
+
+    def _note_broken(self, client: Client, count: int) -> None:
+        self._broken.append((self._clock.monotonic(), count))
+        self._on_news(InputLost(client.socket_id, count))
+
+    def _count_broken(self) -> int:
+        since = self._clock.monotonic() - MAY_STILL_LAND
+        self._broken = [(broke, count) for broke, count in self._broken if broke > since]
+        return sum(count for _, count in self._broken)
+
+    def _note_frame(self) -> None:
+        self._heard = self._loop.time()
+
+    # --- what fan-outs ask --------------------------------------------------------------------------------------------
+
+    async def permit_look(self, fanout: Fanout) -> Permit:
+        """Wait until this fan-out may connect, or its people have gone."""
+        told = False
+        while True:
+            self._merge(fanout)
+            if not fanout.clients:
+                return Permit.NOT
+            if any(other.is_open for other in self._fanouts):
+                return Permit.AT_ONCE
+            if fanout.wakes or await self._way.is_running():
+                return Permit.LOOK_FIRST
+            if not told:
+                told = True
+                for client in fanout.clients:
+                    client.tell(Word.PAUSED, "The sprite is paused; looking on does not wake it.")
+            self._running.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.paused_look.total_seconds()):
+                    await self._running.wait()
+
+    def _merge(self, fanout: Fanout) -> None:
+        """Let those who wait for another way up to open come over: one socket is enough for all of them."""
+        for other in [each for each in self._fanouts if each is not fanout and not each.is_open]:
+            fanout.clients.extend(other.clients)
+            other.clients.clear()
+            self._fanouts.remove(other)
+            self._stop(other)
+
+    def take_up(self, fanout: Fanout, attachment: Attachment) -> None:
+        """Announce what is now known, and gather viewers where there are too many ways up."""
+        self._running.set()
+        if self._recorded is not None and self._recorded.framing is None:
+            self._recorded = Recorded(self._recorded.identity, attachment.framing)
+        others = [each for each in self._fanouts if each is not fanout and each.is_open and not each.wakes]
+        if len(others) >= self._settings.views and attachment.framing is Framing.RAW:
+            for other in others:
+                fanout.clients.extend(other.clients)
+                other.clients.clear()
+                self._fanouts.remove(other)
+                self._stop(other)
+        if self._recorded is not None:
+            for client in fanout.clients:
+                client.announce(self._recorded)
+
+    def let_go(self, fanout: Fanout) -> None:
+        """Tell a fan-out's people that its socket is no more."""
+        if self._exit is None and fanout.clients:
+            for client in fanout.clients:
+                client.tell(Word.RECONNECTING, "The connection to the session broke; it is being opened again.")
+
+    def quiet(self, fanout: Fanout) -> None:
+        """Tell a fan-out's people that nothing is opened until they type."""
+        for client in fanout.clients:
+            client.tell(Word.QUIET, "Nothing happened for a while; type to connect again.")
+
+    def find_sole(self, fanout: Fanout) -> Client | None:
+        """Give the one person who looks at the terminal, if there is just one."""
+        return fanout.clients[0] if len(self._clients) == 1 and len(fanout.clients) == 1 else None
