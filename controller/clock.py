@@ -9,7 +9,10 @@ monotonic clock, and whoever needs either is given a `Clock`, so that tests can 
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
+
+_ELAPSED: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""CLOCK_MONOTONIC stands still while a machine is suspended. Source: clock_gettime(2) (read 2026-11)."""
 
 
 class Clock(Protocol):
@@ -25,6 +28,13 @@ class Clock(Protocol):
         """Wait at least this long; a negative delay is none."""
 
 
+class ElapsedClock(Clock, Protocol):
+    """A clock that also counts the time for which the machine was suspended."""
+
+    def elapsed(self) -> timedelta:
+        """Tell the time since an arbitrary start, suspensions included: for what others wait out on other machines."""
+
+
 class SystemClock:
     """The clocks of this machine."""
 
@@ -35,6 +45,10 @@ class SystemClock:
     def monotonic(self) -> timedelta:
         """Tell the monotonic time. Unit: microseconds are kept."""
         return timedelta(seconds=time.monotonic())
+
+    def elapsed(self) -> timedelta:
+        """Tell the time since the machine was started, suspensions included."""
+        return timedelta(seconds=time.clock_gettime(_ELAPSED))
 
     async def sleep(self, delay: timedelta) -> None:
         """Wait on the running loop."""

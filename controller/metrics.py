@@ -171,6 +171,7 @@ class Metrics:
     """
 
     registry: CollectorRegistry
+    leader: Gauge
     reconciles: Counter
     reconcile_duration: Histogram
     queue_depth: Gauge
@@ -277,6 +278,7 @@ def build_metrics() -> Metrics:
 
     metrics = Metrics(
         registry=registry,
+        leader=gauge("leader", "1 while this process leads and acts, 0 while it stands by."),
         reconciles=counter("reconciles_total", "Visits of objects, by how they ended.", "result"),
         reconcile_duration=histogram("reconcile_duration_seconds", "How long one visit of an object took.", _QUICK),
         queue_depth=gauge("queue_depth", "Objects that wait for a visit and are due."),

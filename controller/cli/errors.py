@@ -8,6 +8,7 @@ their own sentence; any other names only its kind and its place in the code, nev
     0    done
     1    failed
     2    used wrongly: bad arguments, bad settings
+    3    no longer the leader: another operator may act from now on
     130  interrupted by Ctrl-C
 """
 
@@ -20,6 +21,7 @@ from typing import Final
 import click
 
 from controller.errors import AgentTerminalError
+from controller.tenure import TenureEnded
 
 _PACKAGE: Final = Path(__file__).parent.parent
 
@@ -30,6 +32,7 @@ class ExitCode(IntEnum):
     DONE = 0
     FAILED = 1
     MISUSED = 2
+    DEPOSED = 3
     INTERRUPTED = 130
 
 
@@ -51,6 +54,8 @@ def judge_farewell(error: BaseException) -> Farewell:
             lines = [f"  {fault}" for fault in faulty.faults]
             count = "1 setting is faulty" if len(lines) == 1 else f"{len(lines)} settings are faulty"
             return Farewell(ExitCode.MISUSED, "\n".join([f"{count}:", *lines]))
+        case TenureEnded() as deposed:
+            return Farewell(ExitCode.DEPOSED, f"Error: {deposed}")
         case AgentTerminalError() as foreseen:
             return Farewell(ExitCode.FAILED, f"Error: {foreseen}")
         case click.exceptions.Abort() | KeyboardInterrupt():

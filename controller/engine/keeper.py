@@ -272,6 +272,14 @@ class HoldKeeper:
             for number in range(WORKERS):
                 group.create_task(self._work(), name=f"hold-{number}")
 
+    def close(self) -> None:
+        """Begin no command any more."""
+        self._queue.close()
+
+    async def wait_idle(self) -> None:
+        """Wait until no command is under way."""
+        await self._queue.wait_idle()
+
     # --- work ---------------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:

@@ -21,8 +21,6 @@ from controller.engine.settings import LivenessSettings
 class PumpState(StrEnum):
     """What the event pump does."""
 
-    STANDBY = "Standby"
-    """It was not started: another process leads."""
     LISTING = "Listing"
     """It runs, and the first list has not passed."""
     RUNNING = "Running"
@@ -35,11 +33,11 @@ class TenureState(StrEnum):
     """What the Lease says about us."""
 
     NONE = "None"
-    """We do not lead."""
+    """We do not lead; another process does, or nobody yet."""
     HELD = "Held"
     """We lead, and renewed in time."""
     OVERDUE = "Overdue"
-    """We believe to lead, and the last renewal is older than the Lease lasts."""
+    """We led, were not renewed in time, and should have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def judge_liveness(facts: LivenessFacts, settings: LivenessSettings) -> Verdict:
     if facts.pump is PumpState.ENDED:
         return Bad("The event pump has ended: objects are not watched any more.")
     if facts.tenure is TenureState.OVERDUE:
-        return Bad("This process believes to lead, and its Lease was not renewed in time.")
+        return Bad("This process does not lead any more, and should have ended.")
     if facts.watch_lag > settings.watch_lag_max:
         return Bad(
             f"The watch is {_seconds(facts.watch_lag)} behind the API server, "
@@ -88,8 +86,8 @@ def judge_liveness(facts: LivenessFacts, settings: LivenessSettings) -> Verdict:
 def judge_readiness(facts: LivenessFacts) -> Verdict:
     """Decide whether the process does its work: standing by is one way of being ready."""
     match facts.pump:
-        case PumpState.STANDBY:
-            return Good("Standing by: another process leads.")
+        case PumpState.RUNNING if facts.tenure is TenureState.NONE:
+            return Good("Standing by: all objects were seen, and another process leads.")
         case PumpState.RUNNING:
             return Good("All objects were seen.")
         case PumpState.LISTING:

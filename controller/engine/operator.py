@@ -6,6 +6,7 @@ visited before the first list has passed: whether a session has another owner ca
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from controller.engine.owners import Claim, Owners, read_claim
 from controller.engine.queue import Lane, WorkQueue
 from controller.engine.reconcile import Reconciler
 from controller.engine.registry import Change, Gone, Registry, Snapshot
-from controller.engine.resync import Resync
+from controller.engine.resync import Lister, Resync
 from controller.engine.settings import EngineSettings
 from controller.engine.stakes import Stakes, find_source, has_stake
 from controller.engine.tokens import OwnToken, TokenBook
@@ -49,6 +50,8 @@ REST_SPREAD: Final = timedelta(minutes=10)
 """After a start, objects at rest are visited within this time: a burst would help nobody."""
 HELD_SPREAD: Final = timedelta(seconds=10)
 """After a start, what may have to be held is visited within this time: a hold of 30 s must not lapse meanwhile."""
+PORTION: Final = 200
+"""So many first visits are planned before the loop gets its turn: some milliseconds."""
 CHECK_TICK: Final = timedelta(seconds=10)
 PROBE_TICK: Final = timedelta(seconds=5)
 """While a breaker is open, this often it is seen whether its next list is due."""
@@ -82,6 +85,7 @@ class Operator:
         draw_nonce: Gives a new launch nonce: lower-case letters and digits, never twice the same.
         namespaces: The ones that are watched; empty is all.
         lacking: The fields of the status that the installed CRD does not have.
+        lookout: Lists the objects for comparison, whether this process leads or not; None is the client of `outside`.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class Operator:
         namespaces: tuple[str, ...] = (),
         lacking: frozenset[str] = frozenset(),
         hold: HoldSettings | None = None,
+        lookout: Lister | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -150,8 +155,9 @@ class Operator:
                 hold=hold or HoldSettings(),
             )
         )
+        self._is_leading = False
         self.resync = Resync(
-            outside.kube,
+            lookout or outside.kube,
             self.registry,
             clock,
             settings.resync,
@@ -182,10 +188,17 @@ class Operator:
         self._reconciler.note_seen(word.uid)
         if known is not None and not is_news(known, word):
             return
+        if self._is_leading:
+            self._plan_visit(word, raw_spec, raw_status, is_first=change is Change.NEW)
+
+    def _plan_visit(
+        self, word: Snapshot, raw_spec: Mapping[str, Any], raw_status: Mapping[str, Any], *, is_first: bool
+    ) -> None:
+        """Ask for a visit by what is news; what rests, and was never visited by us, can wait."""
         lane = _judge_lane(word, raw_spec)
         if lane is Lane.URGENT:
             self._reconciler.note_end_asked(word.uid)
-        if change is Change.NEW and is_at_rest(word, raw_spec, raw_status):
+        if is_first and is_at_rest(word, raw_spec, raw_status):
             spread = HELD_SPREAD if raw_spec.get("holdWanted") or raw_status.get("hold") else REST_SPREAD
             wait = spread * self._luck.random()
             self.queue.add_after(word.uid, min(wait, self._judge_reap_wait(raw_spec, raw_status) or wait), lane)
@@ -218,24 +231,54 @@ class Operator:
         """Plan a visit now, for whatever reason."""
         self.queue.add(uid)
 
-    async def run(self, first_list: asyncio.Event) -> None:
+    async def run(self, first_list: asyncio.Event, leading: asyncio.Event | None = None) -> None:
         """
         Work until cancelled, or until a part of it fails.
 
+        Until this process leads it only looks: the registry follows the watch, and nothing is visited.
+
         Args:
             first_list: Set once every object of the first list was taken in.
+            leading: Set once the tenure has begun; None where it holds from the start.
         """
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._events.run(self._tenure), name="events")
             group.create_task(self.loop_lag.run(), name="loop-lag")
             await first_list.wait()
             log.info("Every object was seen.", extra={"objects": len(self.registry)})
+            group.create_task(self.resync.run(), name="resync")
+            if leading is not None:
+                await leading.wait()
+            await self._plan_first_visits()
+            group.create_task(self._events.run(self._tenure), name="events")
             for number in range(self._settings.workers):
                 group.create_task(self._work(), name=f"worker-{number}")
             group.create_task(self._keeper.run(), name="holds")
             group.create_task(self._read_metadata(), name="metadata")
             group.create_task(self._check_sessions(), name="sessions")
-            group.create_task(self.resync.run(), name="resync")
+
+    async def _plan_first_visits(self) -> None:
+        """Begin to plan visits: at first of everything that was seen so far, and from now on of what is news."""
+        self._is_leading = True
+        for number, snapshot in enumerate(tuple(self.registry), start=1):
+            self._plan_visit(snapshot, snapshot.spec(), snapshot.status(), is_first=True)
+            if number % PORTION == 0:
+                await asyncio.sleep(0)
+
+    async def finish(self, *, within: timedelta) -> None:
+        """
+        Begin nothing any more, and let what is under way come to its end.
+
+        Args:
+            within: What takes longer is left to be cut.
+        """
+        self.queue.close()
+        self._keeper.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within.total_seconds()):
+                await self.queue.wait_idle()
+                await self._keeper.wait_idle()
+                if self._is_leading:
+                    await self._events.drain()
 
     # --- what is known of objects -------------------------------------------------------------------------------------
 
@@ -285,6 +328,9 @@ class Operator:
         return self.resync.lag.total_seconds()
 
     def _count_objects(self) -> Mapping[Situation, int]:
+        """Count by situation; who stands by counts none, so that a sum over all replicas is true."""
+        if not self._is_leading:
+            return {}
         counts: dict[Situation, int] = {}
         for situation in self._situations.values():
             counts[situation] = counts.get(situation, 0) + 1

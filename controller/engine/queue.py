@@ -124,6 +124,9 @@ class WorkQueue:
         self._urgent_in_a_row = 0
         self._waits = dict.fromkeys(Wait, Tally())
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._is_closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._timer: tuple[timedelta, asyncio.TimerHandle] | None = None
 
     def add(self, key: str, lane: Lane = Lane.NORMAL) -> None:
@@ -160,8 +163,18 @@ class WorkQueue:
                 raise
         return item
 
+    def close(self) -> None:
+        """Hand out nothing any more: who waits, waits for ever."""
+        self._is_closed = True
+
+    async def wait_idle(self) -> None:
+        """Wait until no worker has a key."""
+        await self._idle.wait()
+
     def take(self) -> Item | None:
         """Hand out the next key that is due now, if there is one."""
+        if self._is_closed:
+            return None
         now = self._clock.monotonic()
         self._release(now)
         lane = self._next_lane()
@@ -169,6 +182,7 @@ class WorkQueue:
             return None
         key, wish = self._lanes[lane].popitem(last=False)
         self._active[key] = lane
+        self._idle.clear()
         waited = now - wish.since
         self._waits[Wait.QUEUE] = self._waits[Wait.QUEUE].plus(waited)
         return Item(key, lane, waited)
@@ -176,6 +190,8 @@ class WorkQueue:
     def done(self, key: str) -> None:
         """End the work on a key; if anybody asked for it meanwhile it comes again at once."""
         del self._active[key]
+        if not self._active:
+            self._idle.set()
         wish = self._again.pop(key, None)
         if wish is not None:
             self._admit(key, wish)

@@ -124,13 +124,23 @@ class KubeClient:
         settings: Times and limits.
         clock: For durations.
         on_call: Told of each call that is over; it must not block.
+        tenure: Permits every call of this client, reads included; None leaves reads free.
     """
 
-    def __init__(self, credentials: Credentials, settings: KubeSettings, clock: Clock, on_call: OnCall) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        settings: KubeSettings,
+        clock: Clock,
+        on_call: OnCall,
+        *,
+        tenure: Tenure | None = None,
+    ) -> None:
         self._credentials = credentials
         self._settings = settings
         self._clock = clock
         self._on_call = on_call
+        self._tenure = tenure
         self._turns = asyncio.Semaphore(settings.in_flight)
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
@@ -414,6 +424,7 @@ class KubeClient:
         return await self._call(call, tenure=tenure)
 
     async def _call(self, call: Call, *, tenure: Tenure | None) -> JsonObject:
+        tenure = tenure or self._tenure
         async with self._turns:
             outcome: Outcome = Unsettled.WITHHELD
             started = self._clock.monotonic()

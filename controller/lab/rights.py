@@ -16,6 +16,8 @@ from controller.errors import AgentTerminalError
 
 OPERATOR_NAMESPACE: Final = "agentterminal"
 OPERATOR_NAME: Final = "agentterminal-operator"
+LEASE_NAME: Final = "agentterminal-operator"
+"""Assumed: the operator's default (`test_a_whole_life_uses_every_right_of_the_chart_and_asks_for_no_other`)."""
 
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -28,10 +30,12 @@ class RulesMissing(AgentTerminalError):
 
 @dataclass(frozen=True)
 class Rules:
-    """What the operator may do, in three roles."""
+    """What the operator may do, in four roles."""
 
     terminals: Sequence[Rule]
     crd: Sequence[Rule]
+    lease: Sequence[Rule]
+    """Without the name of the Lease, which is added where the role is made."""
     secrets: Sequence[Rule]
     """Without the names of Secrets, which are added where the role is made."""
 
@@ -50,17 +54,25 @@ def read_rules(path: Path) -> Rules:
     return Rules(**yaml.safe_load(text))
 
 
-def build_rights(rules: Rules, *, secrets: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def build_rights(
+    rules: Rules, *, secrets: Mapping[str, Sequence[str]], lease: str = LEASE_NAME
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """
     Build every RBAC object, each with the path it is created at.
 
     Args:
         rules: What the operator may do.
         secrets: The names of the Secrets that the operator may read, by namespace. The namespaces have to exist.
+        lease: The name of the Lease in the operator's own namespace.
     """
     for name, cluster_rules in ((OPERATOR_NAME, rules.terminals), (f"{OPERATOR_NAME}:crd", rules.crd)):
         yield f"{_RBAC}/clusterroles", {"metadata": {"name": name}, "rules": list(cluster_rules)}
         yield f"{_RBAC}/clusterrolebindings", _bind("ClusterRole", name)
+    # A create cannot be narrowed to a name: the API server does not know it yet.
+    named_lease = [rule if "create" in rule["verbs"] else {**rule, "resourceNames": [lease]} for rule in rules.lease]
+    name, home = f"{OPERATOR_NAME}-lease", f"{_RBAC}/namespaces/{OPERATOR_NAMESPACE}"
+    yield f"{home}/roles", {"metadata": {"name": name}, "rules": named_lease}
+    yield f"{home}/rolebindings", _bind("Role", name)
     for namespace, names in secrets.items():
         name = f"{OPERATOR_NAME}-secrets"
         named = [{**rule, "resourceNames": list(names)} for rule in rules.secrets]

@@ -266,6 +266,7 @@ class World:
             **_without_own(self._settings.environment),
             "AGENTTERMINAL_SPRITES_URL": self.sprites_url,
             "AGENTTERMINAL_METRICS_PORT": "0",
+            "AGENTTERMINAL_LEASE_NAMESPACE": OPERATOR_NAMESPACE,
             "AGENTTERMINAL_LOG_FORMAT": "json",
         }
         with self._operator_log.open("ab") as log:

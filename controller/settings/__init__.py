@@ -23,12 +23,19 @@ from controller.engine.settings import EngineSettings, ResyncSettings
 from controller.errors import AgentTerminalError
 from controller.logs import LogSettings
 from controller.plan.hold_settings import HoldField, HoldSettings, resolve_hold
+from controller.plan.lease import LeaseTimes
 from controller.settings.rules import Misread
 from controller.settings.table import (
     CACHE,
     DEBUG,
+    ELECTION,
     HOLD_EXPIRE_SECONDS,
     HOLD_REFRESH_MS,
+    LEASE_DURATION_SECONDS,
+    LEASE_NAME,
+    LEASE_NAMESPACE,
+    LEASE_RENEW_SECONDS,
+    LEASE_RETRY_SECONDS,
     LOG_FORMAT,
     LOG_LEVEL,
     METADATA_SECONDS,
@@ -75,6 +82,16 @@ class OwnTokenSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ElectionSettings:
+    """By which Lease one of several operators leads."""
+
+    namespace: str | None
+    """None: where we are logged in."""
+    name: str
+    times: LeaseTimes
+
+
+@dataclass(frozen=True, slots=True)
 class Remark:
     """Something that stops nobody and should be known: the caller logs it."""
 
@@ -95,6 +112,8 @@ class OperatorSettings:
     metrics_address: str
     metrics_port: int
     """0: any free one."""
+    election: ElectionSettings | None
+    """None: this operator is alone, and leads at once."""
     engine: EngineSettings
     log: LogSettings
     hold: HoldSettings
@@ -183,6 +202,7 @@ def read_operator_settings(environ: Mapping[str, str]) -> OperatorSettings:
         namespaces=reading.optional(NAMESPACES),
         metrics_address=reading.required(METRICS_ADDRESS),
         metrics_port=reading.required(METRICS_PORT),
+        election=_read_election(reading),
         engine=EngineSettings(
             workers=reading.required(WORKERS),
             metadata_interval=timedelta(seconds=reading.required(METADATA_SECONDS)),
@@ -241,6 +261,28 @@ def _read_own_token(reading: _Reading) -> OwnTokenSettings | None:
         )
     source = TokenFile(file) if file is not None else text
     return OwnTokenSettings(source, namespaces, sprites) if source is not None else None
+
+
+def _read_election(reading: _Reading) -> ElectionSettings | None:
+    """Read how leaders are elected; the times must leave whoever loses the Lease the time to stop."""
+    duration, deadline, retry = (
+        reading.required(variable) for variable in (LEASE_DURATION_SECONDS, LEASE_RENEW_SECONDS, LEASE_RETRY_SECONDS)
+    )
+    namespace, name = reading.optional(LEASE_NAMESPACE), reading.required(LEASE_NAME)
+    is_fit = True
+    if deadline < 2 * retry:
+        rule = f"must be at least twice {LEASE_RETRY_SECONDS.name}, which is {retry}"
+        reading.refuse(LEASE_RENEW_SECONDS, rule, f"Set it to {2 * retry} or more, or the other lower.", str(deadline))
+        is_fit = False
+    if 2 * duration < 3 * deadline:
+        rule = f"must be at least one and a half times {LEASE_RENEW_SECONDS.name}, which is {deadline}"
+        least = -(-3 * deadline // 2)
+        reading.refuse(LEASE_DURATION_SECONDS, rule, f"Set it to {least} or more, or the other lower.", str(duration))
+        is_fit = False
+    if not is_fit or not reading.required(ELECTION):
+        return None
+    seconds = (timedelta(seconds=number) for number in (duration, deadline, retry))
+    return ElectionSettings(namespace, name, LeaseTimes(*seconds))
 
 
 def _remark_unknown(environ: Mapping[str, str]) -> Iterable[Remark]:

@@ -51,6 +51,17 @@ def one_of(words: type[E]) -> Rule[E]:
     return Rule("one of " + ", ".join(words), read)
 
 
+def matching(pattern: str, sentence: str) -> Rule[str]:
+    """A text that matches the whole pattern."""
+
+    def read(text: str) -> str:
+        if re.fullmatch(pattern, text, re.ASCII):
+            return text
+        raise Misread
+
+    return Rule(sentence, read)
+
+
 def list_of(pattern: str, sentence: str) -> Rule[tuple[str, ...]]:
     """Items that each match the whole pattern, separated by commas; white space around an item is no part of it."""
 
@@ -95,6 +106,12 @@ def _read_switch(text: str) -> bool:
     raise Misread
 
 
+NAMESPACE: Final = matching(
+    r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?", "the name of a namespace (a-z, 0-9 and -, at most 63 characters)"
+)
+NAME: Final = matching(
+    r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?", "the name of an object (a-z, 0-9, - and ., at most 253 characters)"
+)
 NAMES: Final = list_of(
     r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?", "names of namespaces (a-z, 0-9 and -), separated by commas"
 )

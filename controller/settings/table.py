@@ -9,7 +9,9 @@ from controller.logs import LogFormat, LogLevel
 from controller.settings.rules import (
     ABSOLUTE_PATH,
     ADDRESS,
+    NAME,
     NAMES,
+    NAMESPACE,
     PATTERNS,
     SWITCH,
     TOKEN,
@@ -107,6 +109,50 @@ METRICS_PORT: Final = Variable(
     default_words="9464",
     meaning="The port of the same; 0 takes any free one and logs it.",
 )
+ELECTION: Final = Variable(
+    name=f"{PREFIX}ELECTION",
+    rule=SWITCH,
+    default=True,
+    default_words="1",
+    meaning="0 runs without a Lease: only for an operator that certainly has no second beside it, not even for the "
+    "moment of a restart. Two without election both work on the same objects.",
+)
+LEASE_NAMESPACE: Final = Variable(
+    name=f"{PREFIX}LEASE_NAMESPACE",
+    rule=NAMESPACE,
+    default=None,
+    default_words="the pod's own; outside of a pod that of the kubeconfig's context, else `default`",
+    meaning="The namespace of the Lease by which one of several operators leads.",
+)
+LEASE_NAME: Final = Variable(
+    name=f"{PREFIX}LEASE_NAME",
+    rule=NAME,
+    default="agentterminal-operator",
+    default_words="agentterminal-operator",
+    meaning="The name of that Lease. Operators that watch the same objects must share one.",
+)
+LEASE_DURATION_SECONDS: Final = Variable(
+    name=f"{PREFIX}LEASE_DURATION_SECONDS",
+    rule=whole_number(3, 300),
+    default=15,
+    default_words="15",
+    meaning="For so long after the leader was last seen to renew, nobody takes its place; at least one and a half "
+    "times the renew deadline.",
+)
+LEASE_RENEW_SECONDS: Final = Variable(
+    name=f"{PREFIX}LEASE_RENEW_SECONDS",
+    rule=whole_number(2, 200),
+    default=10,
+    default_words="10",
+    meaning="The leader stops for good when none of its renewals was answered for so long; at least twice the retry.",
+)
+LEASE_RETRY_SECONDS: Final = Variable(
+    name=f"{PREFIX}LEASE_RETRY_SECONDS",
+    rule=whole_number(1, 100),
+    default=2,
+    default_words="2",
+    meaning="How often the leader renews and the others look, and how long one such call may take.",
+)
 WORKERS: Final = Variable(
     name=f"{PREFIX}WORKERS",
     rule=whole_number(1, 256),
@@ -189,6 +235,12 @@ VARIABLES: Final[tuple[Variable[Any], ...]] = (
     NAMESPACES,
     METRICS_ADDRESS,
     METRICS_PORT,
+    ELECTION,
+    LEASE_NAMESPACE,
+    LEASE_NAME,
+    LEASE_DURATION_SECONDS,
+    LEASE_RENEW_SECONDS,
+    LEASE_RETRY_SECONDS,
     WORKERS,
     SPRITES_REQUESTS_PER_SECOND,
     METADATA_SECONDS,

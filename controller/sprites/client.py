@@ -95,12 +95,16 @@ class SpritesClient:
         settings: Where, and how long to wait.
         clock: For the duration of calls, and for `Retry-After` given as a date.
         on_call: Told of each call after its end; it must not raise.
+        tenure: Permits every read, since a read may wake a sprite and cost money; None leaves reads free.
     """
 
-    def __init__(self, settings: SpritesSettings, clock: Clock, on_call: OnCall) -> None:
+    def __init__(
+        self, settings: SpritesSettings, clock: Clock, on_call: OnCall, *, tenure: Tenure | None = None
+    ) -> None:
         self._settings = settings
         self._clock = clock
         self._on_call = on_call
+        self._tenure = tenure
         self._tls = _build_tls(settings)
         self._lanes = Lanes(settings, clock, self._tls)
 
@@ -231,7 +235,7 @@ class SpritesClient:
                     asyncio.timeout(time_limit.total_seconds()),
                     self._open(path, subject, token, cause, tenure) as socket,
                 ):
-                    return await _converse(socket, stdin, output)
+                    return await _converse(socket, stdin, output, tenure)
             except TimeoutError:
                 raise TimedOut(f"{subject} took longer than {time_limit.total_seconds():g} s.") from None
             except DialFailed as failed:
@@ -363,6 +367,8 @@ class SpritesClient:
     async def _get(self, path: str, subject: str, token: Token, cause: Cause) -> bytes:
         """Read one whole answer, or raise what its status or its breaking off means."""
         request = self._build_request("GET", path, token, cause)
+        if self._tenure is not None:
+            _demand_at_sending(request, self._tenure)
         async with self._exchange(request, subject, token, limit=self._settings.read_limit) as response:
             if response.status_code != 200:
                 raise await self._read_refusal(response, subject, token)
@@ -374,14 +380,9 @@ class SpritesClient:
             return bytes(body)
 
     async def _kill(self, path: str, subject: str, token: Token, cause: Cause, tenure: Tenure) -> KillAnswer:
-        async def demand_tenure(event: str, _info: dict[str, Any]) -> None:
-            # A wait for a connection may lie between the call and its first byte, and the term may end in it.
-            if event.endswith(".send_request_headers.started"):
-                tenure.demand()
-
         stream = KillStream()
         request = self._build_request("POST", path, token, cause)
-        request.extensions["trace"] = demand_tenure
+        _demand_at_sending(request, tenure)
         try:
             async with self._exchange(request, subject, token, limit=self._settings.kill_limit) as response:
                 if not response.is_success:
@@ -504,16 +505,30 @@ class SpritesClient:
         report(Settled.SUCCESS)
 
 
-async def _converse(socket: Socket, stdin: bytes, output: CommandOutput) -> CommandResult:
+def _demand_at_sending(request: httpx.Request, tenure: Tenure) -> None:
+    """Have a request demand its tenure now, and again with its connection in hand, directly before its first byte."""
+
+    async def demand(event: str, _info: dict[str, Any]) -> None:
+        # A wait for a connection may lie between the call and its first byte, and the term may end in it.
+        if event.endswith(".send_request_headers.started"):
+            tenure.demand()
+
+    tenure.demand()
+    request.extensions["trace"] = demand
+
+
+async def _converse(socket: Socket, stdin: bytes, output: CommandOutput, tenure: Tenure) -> CommandResult:
     """
     Feed stdin and gather the output side by side: each end may wait for the other to read.
 
-    A command may end, or close its input, before it has read all; then the rest of stdin is not sent.
+    A command may end, or close its input, before it has read all; then the rest of stdin is not sent. Nor is it once
+    the term is over: then the command, too, is given up.
     """
 
     async def feed() -> None:
         with contextlib.suppress(SocketEnded):
             for frame in split_stdin(stdin):
+                tenure.demand()
                 await socket.send(frame)
 
     async def gather() -> CommandResult:
@@ -530,15 +545,18 @@ async def _converse(socket: Socket, stdin: bytes, output: CommandOutput) -> Comm
             elif (result := output.take_binary(message)) is not None:
                 return result
 
-    async with asyncio.TaskGroup() as group:
-        feeding = group.create_task(feed())
-        # Kept as a value: raised in here it would leave as a group of errors.
-        outcome: CommandResult | SpritesError | SocketEnded
-        try:
-            outcome = await gather()
-        except (SpritesError, SocketEnded) as error:
-            outcome = error
-        feeding.cancel()
+    # Kept as a value: raised in the group it would leave as a group of errors.
+    outcome: CommandResult | SpritesError | SocketEnded | TenureEnded
+    try:
+        async with asyncio.TaskGroup() as group:
+            feeding = group.create_task(feed())
+            try:
+                outcome = await gather()
+            except (SpritesError, SocketEnded) as error:
+                outcome = error
+            feeding.cancel()
+    except* TenureEnded:
+        outcome = TenureEnded("This process no longer leads; the rest of the command's input was not sent.")
     if isinstance(outcome, CommandResult):
         return outcome
     raise outcome

@@ -28,7 +28,7 @@ TICK = timedelta(microseconds=1)
     "facts",
     [
         WELL,
-        replace(WELL, pump=PumpState.STANDBY, tenure=TenureState.NONE),
+        replace(WELL, tenure=TenureState.NONE),
         replace(WELL, pump=PumpState.LISTING),
         replace(WELL, watch_lag=SETTINGS.watch_lag_max),
         replace(WELL, loop_lag=SETTINGS.loop_lag_max),
@@ -44,7 +44,7 @@ def test_it_is_well_up_to_each_limit(facts: LivenessFacts) -> None:
         (replace(WELL, pump=PumpState.ENDED), "The event pump has ended: objects are not watched any more."),
         (
             replace(WELL, tenure=TenureState.OVERDUE),
-            "This process believes to lead, and its Lease was not renewed in time.",
+            "This process does not lead any more, and should have ended.",
         ),
         (
             replace(WELL, watch_lag=timedelta(seconds=190)),
@@ -69,11 +69,19 @@ def test_a_tick_beyond_a_limit_is_too_late(limit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pump", "is_ready"),
-    [(PumpState.STANDBY, True), (PumpState.LISTING, False), (PumpState.RUNNING, True), (PumpState.ENDED, False)],
+    ("pump", "is_ready"), [(PumpState.LISTING, False), (PumpState.RUNNING, True), (PumpState.ENDED, False)]
 )
-def test_it_is_ready_when_all_was_seen_or_another_leads(pump: PumpState, is_ready: bool) -> None:
-    assert isinstance(judge_readiness(replace(WELL, pump=pump)), Good) is is_ready
+@pytest.mark.parametrize("tenure", [TenureState.NONE, TenureState.HELD])
+def test_it_is_ready_when_all_was_seen_whether_it_leads_or_not(
+    pump: PumpState, tenure: TenureState, is_ready: bool
+) -> None:
+    assert isinstance(judge_readiness(replace(WELL, pump=pump, tenure=tenure)), Good) is is_ready
+
+
+def test_a_standby_says_that_it_stands_by() -> None:
+    verdict = judge_readiness(replace(WELL, tenure=TenureState.NONE))
+
+    assert verdict == Good("Standing by: all objects were seen, and another process leads.")
 
 
 class LateClock(HandClock):

@@ -62,7 +62,7 @@ def test_a_setting_is_passed_by_its_own_value_or_in_the_settings_but_never_by_bo
     free = set(SCHEMA["properties"]["settings"]["propertyNames"]["enum"])
 
     assert own & free == set()
-    assert own | free | {"SPRITES_TOKEN", "CACHE"} == {variable.name.removeprefix(PREFIX) for variable in VARIABLES}
+    assert own | free | {"SPRITES_TOKEN", "CACHE", "ELECTION", "LEASE_NAMESPACE"} == {variable.name.removeprefix(PREFIX) for variable in VARIABLES}
 
 
 def test_the_templates_give_every_right_of_the_rules_file_and_none_of_their_own() -> None:
@@ -72,4 +72,4 @@ def test_the_templates_give_every_right_of_the_rules_file_and_none_of_their_own(
     assert '$rules := .Files.Get "files/rules.yaml" | fromYaml' in template
     assert set(re.findall(r"\$rules\.(\w+)", template)) == set(parts)
     assert template.count("\nrules:") == len(parts)
-    assert [name for name, text in TEMPLATES.items() if "apiGroups" in text or "verbs" in text] == []
+    assert [name for name, text in TEMPLATES.items() if "apiGroups" in text or "verbs:" in text] == []

@@ -58,6 +58,8 @@ class OperatorProcess:
                     "AGENTTERMINAL_METRICS_PORT": "0",
                     "AGENTTERMINAL_LOG_FORMAT": "json",
                     "AGENTTERMINAL_DEBUG": "1",
+                    # Tests kill it and start the next at once, which a Lease would make wait.
+                    "AGENTTERMINAL_ELECTION": "0",
                     **{f"AGENTTERMINAL_{name}": value for name, value in settings.items()},
                 },
             )

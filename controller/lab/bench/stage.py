@@ -152,6 +152,7 @@ class Stage:
             **self._environment,
             "AGENTTERMINAL_SPRITES_URL": self._sprites_url,
             "AGENTTERMINAL_METRICS_PORT": "0",
+            "AGENTTERMINAL_LEASE_NAMESPACE": OPERATOR_NAMESPACE,
             # As the chart has it: a line of JSON costs more than one of text.
             "AGENTTERMINAL_LOG_FORMAT": "json",
         }
