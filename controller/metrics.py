@@ -54,6 +54,19 @@ class LaunchResult(StrEnum):
     """It may or may not have run."""
 
 
+class LeftoversFinding(StrEnum):
+    """What was found of the processes that a kill did not reach."""
+
+    NONE = "None"
+    """Nothing is left."""
+    NONE_IN_SESSION = "NoneInSession"
+    """Nothing is left in an adopted session; what had left it cannot be known."""
+    FOUND = "Found"
+    """Processes live on; an Event names them."""
+    NOT_KNOWN = "NotKnown"
+    """The sprite could not be searched."""
+
+
 class HoldCall(StrEnum):
     """One call to the tasks of a sprite."""
 
@@ -114,10 +127,13 @@ VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete", O
 RESOURCES: Final = (
     "agentterminals",
     "agentterminals/status",
+    "configmaps",
     "customresourcedefinitions",
     "events",
     "leases",
     "secrets",
+    "subjectaccessreviews",
+    "tokenreviews",
     OTHER,
 )
 """What it is asked about."""
@@ -183,6 +199,7 @@ class Metrics:
     kube_call_duration: Histogram
     kills: Counter
     kill_proof: Histogram
+    leftovers: Counter
     launches: Counter
     adoptions: Counter
     watch_age: Gauge
@@ -231,6 +248,10 @@ class Metrics:
         self.kills.labels(verdict).inc()
         if proof is not None:
             self.kill_proof.observe(proof.total_seconds())
+
+    def count_leftovers(self, finding: LeftoversFinding) -> None:
+        """Count what was found of one killed session's processes."""
+        self.leftovers.labels(finding).inc()
 
     def count_hold_call(self, call: HoldCall, result: HoldResult) -> None:
         """Count one call to the tasks of a sprite."""
@@ -302,6 +323,7 @@ def build_metrics() -> Metrics:
         ),
         kills=counter("kills_total", "Kills, by what they came to.", "verdict"),
         kill_proof=histogram("kill_proof_seconds", "From the question to the proof that it is dead.", _PATIENT),
+        leftovers=counter("leftovers_total", "Killed sessions, by what was found of their processes.", "result"),
         launches=counter("launches_total", "Launches, by how they ended.", "result"),
         adoptions=counter("adoptions_total", "Sessions that were adopted."),
         watch_age=gauge("watch_age_seconds", "By how much the watch is behind a fresh list; 0 when it is not."),
@@ -328,6 +350,8 @@ def _begin_at_zero(metrics: Metrics) -> None:
         metrics.launches.labels(outcome)
     for verdict in KillVerdict:
         metrics.kills.labels(verdict)
+    for finding in LeftoversFinding:
+        metrics.leftovers.labels(finding)
     for cause in Cause:
         metrics.sprites_wakes.labels(cause)
     for call in HoldCall:
@@ -352,6 +376,7 @@ DESCRIBED_LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "agentterminal_kube_call_duration_seconds": {"verb": VERBS},
     "agentterminal_kills_total": {"verdict": tuple(KillVerdict)},
     "agentterminal_launches_total": {"result": tuple(LaunchResult)},
+    "agentterminal_leftovers_total": {"result": tuple(LeftoversFinding)},
     "agentterminal_hold_calls_total": {"call": tuple(HoldCall), "result": tuple(HoldResult)},
     "agentterminal_held_seconds_total": {"cause": HOLD_CAUSES},
 }

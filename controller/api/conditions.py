@@ -135,6 +135,8 @@ class Reason(StrEnum):
     """The kill was settled, and the proof could not be read."""
     CONFIRMED = "Confirmed"
     """Killed, and proven dead by a second, later look."""
+    LEFTOVERS_FOUND = "LeftoversFound"
+    """Killed, and proven dead; processes that had left its process group live on, and the message names them."""
     ALREADY_ENDED = "AlreadyEnded"
     """It had ended before it was asked to."""
     NEVER_STARTED = "NeverStarted"

@@ -39,9 +39,32 @@ class KillTrigger(StrEnum):
     """It was idle for longer than `spec.idleTimeoutSeconds`."""
 
 
+class LeftoversResult(StrEnum):
+    """What was found, after a kill, of processes that it did not reach."""
+
+    NONE = "None"
+    """Nothing is left."""
+    NONE_IN_SESSION = "NoneInSession"
+    """
+    Nothing is left in the session. Whether anything had left the session before cannot be known of one that was
+    adopted: only what we launch carries a mark that every child inherits.
+    """
+    FOUND = "Found"
+    """Processes are left. They are reported and not killed."""
+    NOT_KNOWN = "NotKnown"
+    """The sprite could not be searched."""
+
+
 def _read_phase(value: Any) -> Any:
     """Take a phase of another version for Pending: it is a word for people, and no decision rests on it."""
     return value if not isinstance(value, str) or value in Phase.__members__.values() else Phase.PENDING
+
+
+def _read_result(value: Any) -> Any:
+    """Take a result of another version for one that is not known: no decision rests on it."""
+    if not isinstance(value, str) or value in LeftoversResult.__members__.values():
+        return value
+    return LeftoversResult.NOT_KNOWN
 
 
 class LaunchIntent(Model):
@@ -120,6 +143,33 @@ class SocketStatus(Model):
     since: Annotated[Moment | None, about(description="Since when the lock is held.")] = None
 
 
+class LeftoverProcess(Model):
+    """A process that outlived its session. Its arguments and its environment are never read."""
+
+    pid: Annotated[Count, about(description="Its process id inside the sprite.")]
+    name: Annotated[Text, about(description="Its command name, as the kernel has it.")]
+
+
+class LeftoversStatus(Model):
+    """What a kill did not reach."""
+
+    result: Annotated[
+        Annotated[LeftoversResult, BeforeValidator(_read_result), WithJsonSchema({"type": "string"})],
+        about(
+            description=(
+                "What was found: `None`, `NoneInSession` (what had left an adopted session cannot be known), `Found` "
+                "or `NotKnown`."
+            )
+        ),
+    ]
+    count: Annotated[
+        Count | None, about(description="How many processes are left. Absent where that is not known.")
+    ] = None
+    processes: Annotated[
+        tuple[LeftoverProcess, ...] | None, about(description="The first ten of them. Absent where there is none.")
+    ] = None
+
+
 class KillStatus(Model):
     """A kill, from its request to its proof."""
 
@@ -141,6 +191,10 @@ class KillStatus(Model):
     confirmed_time: Annotated[Moment | None, about(description="When the death was proven.")] = None
     attempts: Annotated[Count, about(description="How many kill requests were sent, as of the last change.")] = 0
     message: Annotated[Text | None, about(description="What hinders it, in one sentence.")] = None
+    leftovers: Annotated[
+        LeftoversStatus | None,
+        about(description="What the kill did not reach. Absent while the death is not proven."),
+    ] = None
 
 
 class GatewayStatus(Model):

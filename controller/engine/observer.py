@@ -10,15 +10,16 @@ breaker is open nothing is asked but the list of sprites, every 30 s, and a list
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Set
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from controller.api.session import Cause, Sprite, SpriteState
 from controller.clock import Clock
 from controller.engine.limits import Limiter, Paused, Priority
+from controller.engine.shared import FAILURE_AGE, Shared
 from controller.errors import Failure
 from controller.plan.breaker import (
     PROBE_INTERVAL,
@@ -43,9 +44,6 @@ AWAY_IS_SURE_AFTER: Final = timedelta(seconds=60)
 
 FORGET_AFTER: Final = timedelta(minutes=10)
 """What is known by a token that no object uses any more is kept this long, for objects that are between two visits."""
-
-FAILURE_AGE: Final = timedelta(seconds=1)
-"""A failed look also answers whoever asks within this time: a thousand objects need not hear it from the API itself."""
 
 _URGENT: Final = frozenset({Cause.IDENTIFY, Cause.PROVE})
 
@@ -73,50 +71,12 @@ class Refreshed:
     recovered: frozenset[str]
 
 
-L = TypeVar("L", _Listing | LookFailed, SessionsLook, SpriteLook)
-
-
-class _Shared(Generic[L]):
-    """
-    One question that many ask: at most one call at a time, and nobody gets an answer older than the question.
-
-    A failure answers those who ask at the same time and no others: whoever still waits for an answer to an old question
-    asks again.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._answer: L | None = None
-        self._started = timedelta(0)
-        self._ended = timedelta(0)
-        self._flight: asyncio.Future[None] | None = None
-
-    async def get(self, since: timedelta, fetch: Callable[[], Awaitable[tuple[timedelta, L]]]) -> L:
-        """Give an answer whose call started at `since` or later; `fetch` gives a call's start and its answer."""
-        while True:
-            if self._answer is not None and self._started >= since and not self._is_stale():
-                return self._answer
-            if self._flight is not None:
-                await asyncio.shield(self._flight)
-                continue
-            flight = self._flight = asyncio.get_running_loop().create_future()
-            try:
-                self._started, self._answer = await fetch()
-                self._ended = self._clock.monotonic()
-            finally:
-                self._flight = None
-                flight.set_result(None)
-
-    def _is_stale(self) -> bool:
-        return isinstance(self._answer, LookFailed) and self._clock.monotonic() - self._ended > FAILURE_AGE
-
-
 @dataclass(slots=True)
 class _SpriteBook:
     """One sprite of one token."""
 
-    lists: _Shared[SessionsLook]
-    alone: _Shared[SpriteLook]
+    lists: Shared[SessionsLook]
+    alone: Shared[SpriteLook]
     sessions: SessionsLook = NOT_LOOKED
     last_wake_time: datetime | None = None
     awake_at: timedelta | None = None
@@ -130,7 +90,7 @@ class _TokenBook:
 
     token: Token
     limiter: Limiter
-    listings: _Shared[_Listing | LookFailed]
+    listings: Shared[_Listing | LookFailed]
     used_at: timedelta = timedelta(0)
     listing: _Listing | None = None
     sprites: dict[str, _SpriteBook] = field(default_factory=dict)
@@ -382,7 +342,7 @@ class SpriteObserver:
     def _book(self, token: Token) -> _TokenBook:
         book = self._tokens.get(token.fingerprint)
         if book is None:
-            book = _TokenBook(token, Limiter(self._clock, per_second=self._per_second), _Shared(self._clock))
+            book = _TokenBook(token, Limiter(self._clock, per_second=self._per_second), Shared(self._clock))
             self._tokens[token.fingerprint] = book
         book.used_at = self._clock.monotonic()
         return book
@@ -390,7 +350,7 @@ class SpriteObserver:
     def _sprite_book(self, book: _TokenBook, name: str) -> _SpriteBook:
         sprite = book.sprites.get(name)
         if sprite is None:
-            sprite = book.sprites[name] = _SpriteBook(_Shared(self._clock), _Shared(self._clock))
+            sprite = book.sprites[name] = _SpriteBook(Shared(self._clock), Shared(self._clock))
         return sprite
 
     async def _list_sprites(self, book: _TokenBook) -> tuple[timedelta, _Listing | LookFailed]:

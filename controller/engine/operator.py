@@ -18,9 +18,11 @@ from controller.api.conditions import Reason
 from controller.api.names import FINALIZER
 from controller.api.session import Cause, Identity
 from controller.api.situations import Situation
+from controller.api.terminal import LeftoversResult, LeftoversStatus
 from controller.clock import Clock
 from controller.engine.keeper import HoldKeeper
 from controller.engine.launcher import Launcher, Place
+from controller.engine.leftovers import LeftoverSearch
 from controller.engine.liveness import LoopLag
 from controller.engine.observer import SpriteObserver
 from controller.engine.owners import Claim, Owners, read_claim
@@ -36,9 +38,10 @@ from controller.engine.writer import GATEWAYS_PARTS, Writer
 from controller.errors import OutsideError
 from controller.kube.client import KubeClient
 from controller.kube.events import EventRecorder, EventType, ObjectRef
-from controller.metrics import Metrics, ReconcileResult
+from controller.metrics import LeftoversFinding, Metrics, ReconcileResult
 from controller.plan.hold_settings import HoldSettings
 from controller.plan.kill import Presence, find_presence
+from controller.plan.leftovers import describe_leftovers
 from controller.plan.looks import Listed, SpriteSeen
 from controller.plan.resting import is_paused
 from controller.sprites.client import SpritesClient
@@ -133,6 +136,9 @@ class Operator:
             on_change=self.wake,
             on_idle=self._warn_of_idle_hold,
         )
+        self._leftovers = LeftoverSearch(
+            outside.sprites, self._observer, clock, tenure, on_found=self._tell_of_leftovers
+        )
         self._reconciler = Reconciler(
             Tools(
                 registry=self.registry,
@@ -153,6 +159,7 @@ class Operator:
                 full_check_interval=settings.full_check_interval,
                 keeper=self._keeper,
                 hold=hold or HoldSettings(),
+                leftovers=self._leftovers,
             )
         )
         self._is_leading = False
@@ -253,6 +260,7 @@ class Operator:
             for number in range(self._settings.workers):
                 group.create_task(self._work(), name=f"worker-{number}")
             group.create_task(self._keeper.run(), name="holds")
+            group.create_task(self._leftovers.run(), name="leftovers")
             group.create_task(self._read_metadata(), name="metadata")
             group.create_task(self._check_sessions(), name="sessions")
 
@@ -309,6 +317,15 @@ class Operator:
         ref = ObjectRef(namespace=snapshot.namespace, name=snapshot.name, uid=uid)
         self._events.record(ref, type=EventType.WARNING, reason=Reason.HOLD_ACTIVE, action="Hold", note=note)
         log.warning(note, extra={"object": f"{snapshot.namespace}/{snapshot.name}"})
+
+    def _tell_of_leftovers(self, ref: ObjectRef, left: LeftoversStatus) -> None:
+        """Tell what the session of an object that is gone left behind."""
+        self._metrics.count_leftovers(LeftoversFinding(left.result.value))
+        if left.result is LeftoversResult.FOUND:
+            note = describe_leftovers(left)
+            reason = Reason.LEFTOVERS_FOUND
+            self._events.record(ref, type=EventType.WARNING, reason=reason, action="Search", note=note)
+            log.warning(note, extra={"object": f"{ref.namespace}/{ref.name}", "reason": reason.value})
 
     def _note_written(self, snapshot: Snapshot) -> None:
         self._note(snapshot)

@@ -31,6 +31,7 @@ from controller.api.terminal import (
 from controller.clock import Clock
 from controller.engine.keeper import HoldKeeper, Wish
 from controller.engine.launcher import Launcher, LaunchLost, Place
+from controller.engine.leftovers import LeftoverSearch, Owed
 from controller.engine.limits import Priority
 from controller.engine.observer import SpriteObserver
 from controller.engine.owners import Owners
@@ -41,7 +42,7 @@ from controller.engine.tokens import TokenBook, TokenTrouble
 from controller.engine.writer import Writer
 from controller.errors import Failure
 from controller.kube.events import EventRecorder, EventType, ObjectRef
-from controller.metrics import KillVerdict, LaunchResult, Metrics, ReconcileResult
+from controller.metrics import KillVerdict, LaunchResult, LeftoversFinding, Metrics, ReconcileResult
 from controller.plan.activity import (
     ACTIVITY_ANNOTATION,
     Activity,
@@ -56,6 +57,7 @@ from controller.plan.hold_book import resolve_rules
 from controller.plan.hold_names import build_key
 from controller.plan.hold_settings import HoldSettings
 from controller.plan.kill import (
+    IDENTITY_AGE,
     ComeAgain,
     KillProgress,
     KillStep,
@@ -66,6 +68,7 @@ from controller.plan.kill import (
     note_settled,
 )
 from controller.plan.kill import Presence as KillPresence
+from controller.plan.leftovers import Mark, ProcessesLook
 from controller.plan.looks import (
     NOT_LOOKED,
     Listed,
@@ -83,6 +86,7 @@ from controller.plan.steps import (
     BarLaunch,
     Happening,
     Leave,
+    LookAtProcesses,
     LookAtSessions,
     LookAtSprite,
     Outcome,
@@ -111,6 +115,9 @@ STEPS_LIMIT: Final = 24
 _AT_THE_DOOR: Final = frozenset({Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.THROTTLED, Failure.API_INCIDENT})
 """Failures that turn a kill away before anything is tried."""
 
+SLOT_WAIT: Final = timedelta(milliseconds=100)
+"""Who waits less than this for a place to kill in has not waited."""
+
 HASTENED: Final = 2
 """As many as kills may be in flight on one sprite: more would only hold workers that others need."""
 
@@ -137,6 +144,7 @@ class Tools:
     full_check_interval: timedelta
     keeper: HoldKeeper
     hold: HoldSettings
+    leftovers: LeftoverSearch
 
 
 class Visit:
@@ -166,10 +174,12 @@ class Visit:
         self._finding = TokenFinding()
         self._sprite: SpriteLook = NOT_LOOKED
         self._sessions: SessionsLook = NOT_LOOKED
+        self._processes: ProcessesLook = NOT_LOOKED
         self._probed: Probed | LookFailed | None = None
         self._announced: Announced | None = None
         self._reread_done = False
         self._is_substitute = False
+        self._began = tools.clock.monotonic()
 
     @property
     def lane(self) -> Lane:
@@ -253,6 +263,7 @@ class Visit:
         self._recall_sprite()
         if self._token is not None:
             self._sessions = self._tools.observer.recall_sessions(self._token, self._spec.sprite_name)
+            self._processes = self._tools.leftovers.recall(self._place())
 
     def _recall_sprite(self) -> None:
         if self._token is not None:
@@ -292,6 +303,8 @@ class Visit:
             held=_is_held(tools.keeper.view(snapshot.uid)),
             activity=self._observe_activity(),
             idle_after=resolve_rules(self._spec.hold, tools.hold).idle_window,
+            processes=self._processes,
+            began=self._began,
             breaker=CLOSED if self._token is None else tools.observer.breaker(self._token),
         )
 
@@ -329,6 +342,8 @@ class Visit:
                 await self._look_at_sprite(since)
             case LookAtSessions(since=since, cause=cause):
                 await self._look_at_sessions(since, cause)
+            case LookAtProcesses(since=since):
+                self._processes = await self._tools.leftovers.look(self._place(), since)
             case PlaceFinalizer():
                 self._snapshot = await self._tools.writer.place_finalizer(self._snapshot)
             case RecordIntent(sprite_id=sprite_id):
@@ -344,8 +359,8 @@ class Visit:
                 self.memory = replace(self.memory, object_read=self._tools.clock.monotonic())
             case SendKill() as send:
                 return await self._send_kill(send)
-            case ReleaseObject(happening=happening):
-                return await self._release(happening)
+            case ReleaseObject(happening=happening, mark=mark):
+                return await self._release(happening, mark)
             case Rest() as rest:
                 return await self._rest(rest, asked)
             case ComeAgain(delay=delay):
@@ -476,6 +491,8 @@ class Visit:
         progress = self.memory.kill
         assert progress is not None
         answer = await self._request_kill(place, send)
+        if answer is None:
+            return None
         if isinstance(answer, LookFailed):
             return await self._take_failed_kill(answer, progress)
         # What waits for its end in the same sprite goes next: it shares the lists before and after the kill.
@@ -484,9 +501,12 @@ class Visit:
         self.memory = replace(self.memory, kill=note_settled(progress, answer, now=now, now_time=now_time))
         return None
 
-    async def _request_kill(self, place: Place, send: SendKill) -> KillAnswer | LookFailed:
-        tools = self._tools
+    async def _request_kill(self, place: Place, send: SendKill) -> KillAnswer | LookFailed | None:
+        """Send SIGKILL when there is a place for it; None where the id may name another session by then."""
+        tools, decided = self._tools, self._tools.clock.monotonic()
         async with tools.observer.kill_slot(place.token, place.sprite):
+            if not await self._is_still_identified(send.identity, decided):
+                return None
             try:
                 await tools.observer.enter(place.token, Priority.KILL)
                 self._count_wake(Cause.KILL)
@@ -499,6 +519,18 @@ class Visit:
                 return LookFailed(error.failure, error.message, tools.clock.monotonic(), error.retry_after)
         self._weigh_kill_answer(place, send.identity, answer)
         return answer
+
+    async def _is_still_identified(self, identity: Identity, decided: timedelta) -> bool:
+        """Ask once more who has the id, where the wait for a place made the list old that the kill was decided by."""
+        now = self._tools.clock.monotonic()
+        if now - decided < SLOT_WAIT:
+            return True
+        if isinstance(self._sessions, Listed) and now - self._sessions.started <= IDENTITY_AGE:
+            return True
+        self._sessions = await self._ask_sessions(now, Cause.IDENTIFY)
+        if not isinstance(self._sessions, Listed):
+            return False
+        return find_presence(identity, self._sessions.sessions) is not KillPresence.REUSED
 
     def _weigh_kill_answer(self, place: Place, identity: Identity, answer: KillAnswer) -> None:
         """Count a 404 for a session that the list has just shown; for any other it was to be expected."""
@@ -531,12 +563,14 @@ class Visit:
 
     # --- endings ------------------------------------------------------------------------------------------------------
 
-    async def _release(self, happening: Happening | None) -> ReconcileResult:
-        """Take the finalizer off; what happened is told first, since the object is gone afterwards."""
+    async def _release(self, happening: Happening | None, mark: Mark | None) -> ReconcileResult:
+        """Take the finalizer off and tell what happened; what its session left behind is searched for later."""
         await self._tools.writer.remove_finalizer(self._snapshot)
         if happening is not None:
             self._tell(happening)
             self._count_end(happening, None if self.memory.kill is None else self.memory.kill.asked)
+        if mark is not None:
+            self._tools.leftovers.owe(self._place(), Owed(refer_to(self._snapshot), mark))
         return ReconcileResult.SETTLED
 
     async def _rest(self, rest: Rest, asked: timedelta | None) -> ReconcileResult | None:
@@ -611,7 +645,7 @@ class Visit:
         if not happening.event:
             return
         kind = EventType.WARNING if happening.warning else EventType.NORMAL
-        ref = ObjectRef(namespace=snapshot.namespace, name=snapshot.name, uid=snapshot.uid)
+        ref = refer_to(snapshot)
         self._tools.events.record(ref, type=kind, reason=happening.reason, action="Reconcile", note=happening.note)
 
     def _count_end(self, happening: Happening, asked: timedelta | None) -> None:
@@ -622,6 +656,8 @@ class Visit:
         if happening.evidence is not None:
             proof = None if asked is None else self._tools.clock.monotonic() - asked
             metrics.count_kill(KillVerdict(happening.evidence.value), proof)
+        if happening.leftovers is not None:
+            metrics.count_leftovers(LeftoversFinding(happening.leftovers.value))
 
 
 def _is_held(hold: HoldView | None) -> bool:
@@ -636,6 +672,11 @@ def _find_identity(session: SessionStatus | None) -> Identity | None:
     if session is None or session.id is None:
         return None
     return Identity(session.sprite_id or "", session.id, session.created)
+
+
+def refer_to(snapshot: Snapshot) -> ObjectRef:
+    """Name an object for its Events; it may be gone by then."""
+    return ObjectRef(namespace=snapshot.namespace, name=snapshot.name, uid=snapshot.uid)
 
 
 def label(snapshot: Snapshot) -> str:

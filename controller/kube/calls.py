@@ -47,6 +47,9 @@ class Resource(StrEnum):
     SECRETS = "secrets"
     EVENTS = "events"
     CRDS = "customresourcedefinitions"
+    CONFIG_MAPS = "configmaps"
+    TOKEN_REVIEWS = "tokenreviews"
+    ACCESS_REVIEWS = "subjectaccessreviews"
 
 
 _ROOTS: Final[Mapping[Resource, str]] = {
@@ -56,6 +59,9 @@ _ROOTS: Final[Mapping[Resource, str]] = {
     Resource.SECRETS: "/api/v1",
     Resource.EVENTS: "/apis/events.k8s.io/v1",
     Resource.CRDS: "/apis/apiextensions.k8s.io/v1",
+    Resource.CONFIG_MAPS: "/api/v1",
+    Resource.TOKEN_REVIEWS: "/apis/authentication.k8s.io/v1",
+    Resource.ACCESS_REVIEWS: "/apis/authorization.k8s.io/v1",
 }
 
 JSON: Final = "application/json"

@@ -19,7 +19,9 @@ from controller.plan.kill import (
 from controller.plan.launch import (
     Traces,
 )
+from controller.plan.leftovers import ProcessesLook
 from controller.plan.looks import (
+    NOT_LOOKED,
     LookFailed,
     SessionsLook,
     SpriteLook,
@@ -68,6 +70,7 @@ class Memory:
         found: The session that a search for a lost launch has found, while it is being ended.
         object_read: When the object was last read consistently, before a reap, monotonic.
         reap_warned_for: From which moment the idle time counted when the reap was last announced.
+        leftovers_at: When the look started that first found something of a killed session, monotonic.
     """
 
     kill: KillProgress | None = None
@@ -80,6 +83,7 @@ class Memory:
     found: SessionStatus | None = None
     object_read: timedelta | None = None
     reap_warned_for: datetime | None = None
+    leftovers_at: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,8 @@ class Facts:
         held: A task of ours surely keeps the sprite awake for this terminal.
         activity: The last activity that anybody saw.
         idle_after: Activity younger than this makes a terminal busy.
+        processes: The last look at all processes of the sprite.
+        began: When this visit began, monotonic.
         breaker: What the answers to its token come to: while it is open nothing is concluded from them.
     """
 
@@ -131,4 +137,6 @@ class Facts:
     held: bool = False
     activity: Activity = NOTHING_SEEN
     idle_after: timedelta = timedelta(minutes=2)
+    processes: ProcessesLook = NOT_LOOKED
+    began: timedelta = timedelta(0)
     breaker: Breaker = CLOSED

@@ -42,9 +42,12 @@ LIST_TRAILS: Final = timedelta(seconds=1)
 COLD_IS_PROOF_AFTER: Final = timedelta(seconds=120)
 """The state lags: cold proves an end only this long after the session's creation and after our last waking call."""
 WAKING_ROUNDS: Final = 5
-IDENTITY_AGE: Final = timedelta(seconds=5)
-"""When many ends are asked for at once, one list of a sprite serves all that wait for it: it answers a question that
-arose before it. Only for so long, since an id may come again after a cold start."""
+IDENTITY_AGE: Final = timedelta(seconds=1)
+"""
+When many ends are asked for at once, one list of a sprite serves all that wait for it: it answers a question that arose
+before it. Only for so long, since an id comes again after a cold start: to stop, to start again and to run as many
+sessions as before takes a sprite longer than this, 1 to 12 s for the start alone (sprites-api.md 8).
+"""
 _WAKES_NOBODY: Final = frozenset(
     {Failure.UNREACHABLE, Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.THROTTLED, Failure.API_INCIDENT}
 )
@@ -108,7 +111,11 @@ class KillProgress:
 
 @dataclass(frozen=True, slots=True)
 class KillFacts:
-    """What a kill decision weighs. `last_wake_time` is our last call that could have woken the sprite."""
+    """
+    What a kill decision weighs.
+
+    `last_wake_time` is our last call that could have woken the sprite; `began` is when this visit did, monotonic.
+    """
 
     identity: Identity
     sprite: SpriteLook
@@ -116,6 +123,7 @@ class KillFacts:
     last_wake_time: datetime | None
     now: timedelta
     now_time: datetime
+    began: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +176,7 @@ def begin_kill(*, asked: timedelta | None, now: timedelta, now_time: datetime) -
         now: Monotonic.
         now_time: The same, for the record.
     """
-    return KillProgress(asked=now if asked is None else max(asked, now - IDENTITY_AGE), asked_time=now_time)
+    return KillProgress(asked=now if asked is None else asked, asked_time=now_time)
 
 
 KillStep = AskSprite | AskSessions | Send | ComeAgain | Unproven | Proven
@@ -226,7 +234,8 @@ def _plan_request(progress: KillProgress, facts: KillFacts) -> tuple[KillProgres
     """Send the kill once the identity was read after the question arose."""
     if progress.not_before is not None and facts.now < progress.not_before:
         return progress, ComeAgain(progress.not_before - facts.now)
-    question = max(progress.asked, progress.not_before or progress.asked)
+    # Counted from the visit's beginning: a list that this visit asked for is young, however long its answer took.
+    question = max(progress.asked, progress.not_before or progress.asked, facts.began - IDENTITY_AGE)
     if not is_answer_to(facts.sessions, question):
         return progress, AskSessions(question)
     match facts.sessions:

@@ -9,6 +9,7 @@ from controller.api.situations import Situation
 from controller.api.terminal import (
     KillStatus,
     LaunchIntent,
+    LeftoversResult,
     SessionStatus,
 )
 from controller.plan.facts import Memory
@@ -16,6 +17,7 @@ from controller.plan.kill import (
     ComeAgain,
     KillEvidence,
 )
+from controller.plan.leftovers import Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Happening:
     """False where the status says it all: an Event for each of a thousand adoptions would double what they cost."""
     evidence: KillEvidence | None = None
     """What proved an end, where one was proven."""
+    leftovers: LeftoversResult | None = None
+    """What was found of processes that a kill did not reach, where it was searched for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,23 @@ class PlaceFinalizer:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAtProcesses:
+    """Look at all processes of the sprite, after a kill; a look that started at this moment or later will do."""
+
+    since: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseObject:
-    """Take our finalizer off: nothing is left that it guards."""
+    """
+    Take our finalizer off: nothing is left that it guards.
+
+    What its session left behind is searched for afterwards, for all objects of a sprite at once; `mark` None means that
+    nothing can be left.
+    """
 
     happening: Happening | None
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +166,7 @@ class Leave:
 Step = (
     LookAtSprite
     | LookAtSessions
+    | LookAtProcesses
     | PlaceFinalizer
     | ReleaseObject
     | RecordIntent

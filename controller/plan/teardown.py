@@ -15,6 +15,8 @@ from controller.api.terminal import (
     DeletionPolicy,
     KillStatus,
     KillTrigger,
+    LeftoversResult,
+    LeftoversStatus,
     SessionStatus,
 )
 from controller.plan.breaker import PROBE_INTERVAL, Conclusion, describe_incident, may_conclude
@@ -35,6 +37,7 @@ from controller.plan.kill import (
     begin_kill,
     plan_kill,
 )
+from controller.plan.leftovers import NOTHING_LEFT, AskProcesses, Mark, describe_leftovers, plan_search
 from controller.plan.looks import (
     SpriteAway,
 )
@@ -51,6 +54,7 @@ from controller.plan.starting import describe_launched, plan_adopt, rest_launche
 from controller.plan.steps import (
     Happening,
     Leave,
+    LookAtProcesses,
     LookAtSessions,
     LookAtSprite,
     Outcome,
@@ -111,7 +115,8 @@ def plan_terminated(facts: Facts, memory: Memory) -> Plan:
     if session.ended is None:
         return plan_end(facts, memory, session, KillTrigger.TERMINATED)
     if session.ended.reason in (EndReason.TERMINATED, EndReason.REAPED):
-        return rest_terminated(facts, memory, Reason.CONFIRMED, "The session was killed and is proven dead.")
+        reason, left = _judge_confirmed(None if facts.status.kill is None else facts.status.kill.leftovers)
+        return rest_terminated(facts, memory, reason, f"The session was killed and is proven dead.{left}")
     return rest_terminated(facts, memory, Reason.ALREADY_ENDED, "The session had ended before it was asked to.")
 
 
@@ -127,7 +132,9 @@ def plan_end(facts: Facts, memory: Memory, session: SessionStatus, trigger: Kill
         return _plan_end_of_launch(facts, memory, session, trigger)
     identity = Identity(session.sprite_id or "", session.id, session.created)
     progress = memory.kill or begin_kill(asked=facts.end_asked, now=facts.now, now_time=facts.now_time)
-    kill_facts = KillFacts(identity, facts.sprite, facts.sessions, facts.last_wake_time, facts.now, facts.now_time)
+    kill_facts = KillFacts(
+        identity, facts.sprite, facts.sessions, facts.last_wake_time, facts.now, facts.now_time, facts.began
+    )
     progress, step = plan_kill(progress, kill_facts)
     memory = replace(memory, kill=progress)
     match step:
@@ -141,13 +148,59 @@ def plan_end(facts: Facts, memory: Memory, session: SessionStatus, trigger: Kill
                 return Plan(RereadObject(), memory)
             return Plan(SendKill(identity), memory)
         case ComeAgain():
-            return Plan(step, memory)
+            return _search_meanwhile(facts, memory, session, trigger) or Plan(step, memory)
         case Unproven() as unproven:
             return rest_unproven(facts, memory, trigger, unproven)
+        case Proven(evidence=KillEvidence.SESSION_LIST):
+            return _plan_leftovers(facts, memory, session, trigger)
         case Proven(evidence=evidence):
             return conclude_kill(facts, memory, session, trigger, evidence)
         case _:
             assert_never(step)
+
+
+def _search_meanwhile(facts: Facts, memory: Memory, session: SessionStatus, trigger: KillTrigger) -> Plan | None:
+    """Use the wait for the second proof to search for what the kill left: the search then costs no time."""
+    progress = memory.kill
+    if progress is None or progress.absent_at is None or trigger is KillTrigger.DELETED:
+        return None
+    if memory.leftovers_at is not None:
+        return None
+    _, step = plan_search(_mark_of(session), facts.processes, None, since=progress.settled_at)
+    return Plan(LookAtProcesses(step.since), memory) if step == AskProcesses(progress.settled_at) else None
+
+
+def _plan_leftovers(facts: Facts, memory: Memory, session: SessionStatus, trigger: KillTrigger) -> Plan:
+    """
+    Say what the kill left, in the same write as its proof.
+
+    A deleted object has no status to say it in and lets go at once: its sprite is searched afterwards, once for all
+    that were deleted there, and an Event tells.
+    """
+    assert memory.kill is not None
+    if trigger is KillTrigger.DELETED:
+        return conclude_kill(facts, memory, session, trigger, KillEvidence.SESSION_LIST)
+    found_at, step = plan_search(_mark_of(session), facts.processes, memory.leftovers_at, since=memory.kill.settled_at)
+    memory = replace(memory, leftovers_at=found_at)
+    if isinstance(step, LeftoversStatus):
+        return conclude_kill(facts, memory, session, trigger, KillEvidence.SESSION_LIST, left=step)
+    if step.since > facts.now:
+        return Plan(ComeAgain(step.since - facts.now), memory)
+    return Plan(LookAtProcesses(step.since), memory)
+
+
+def _mark_of(session: SessionStatus) -> Mark:
+    intent = session.launch_intent
+    return Mark(session.id or "", None if intent is None else intent.nonce)
+
+
+def _judge_confirmed(left: LeftoversStatus | None) -> tuple[Reason, str]:
+    """Give the reason of a proven end, and what is to be added to its sentence."""
+    if left is None:
+        return Reason.CONFIRMED, ""
+    text = describe_leftovers(left)
+    reason = Reason.LEFTOVERS_FOUND if left.result is LeftoversResult.FOUND else Reason.CONFIRMED
+    return reason, f" {text}" if text else ""
 
 
 def _rest_incident(facts: Facts, memory: Memory, trigger: KillTrigger) -> Plan:
@@ -192,29 +245,44 @@ def _rest_unended(
 
 
 def conclude_kill(
-    facts: Facts, memory: Memory, session: SessionStatus, trigger: KillTrigger, evidence: KillEvidence
+    facts: Facts,
+    memory: Memory,
+    session: SessionStatus,
+    trigger: KillTrigger,
+    evidence: KillEvidence,
+    *,
+    left: LeftoversStatus = NOTHING_LEFT,
 ) -> Plan:
-    """Record the proof; a deleted object needs no record, only its release."""
-    message = _describe_proof(session, evidence)
+    """Record the proof, and what the kill left; a deleted object needs no record, only its release."""
+    confirmed, text = _judge_confirmed(left)
+    message = f"{_describe_proof(session, evidence)}{text}"
     if trigger is KillTrigger.REAPED:
         message = f"Nobody was attached for {_name_minutes(facts.spec.idle_timeout_seconds)}. {message}"
     reason = Reason.REAPED if trigger is KillTrigger.REAPED else Reason.CONFIRMED
-    happening = Happening(reason, message, evidence=evidence)
+    happening = Happening(reason, message, evidence=evidence, leftovers=left.result)
     if trigger is KillTrigger.DELETED:
+        if evidence is KillEvidence.SESSION_LIST:
+            return Plan(ReleaseObject(replace(happening, leftovers=None), _mark_of(session)), memory)
         return Plan(ReleaseObject(happening), memory)
+    warnings = (tell_leftovers(left),) if left.result is LeftoversResult.FOUND else ()
     progress = memory.kill or KillProgress(asked=facts.now, asked_time=facts.now_time)
     reaped = trigger is KillTrigger.REAPED
     outcome = Outcome(
         Situation.REAPED if reaped else Situation.TERMINATED,
         message,
         session=end_session(facts, session, EndReason.REAPED if reaped else EndReason.TERMINATED),
-        kill=_describe_kill(facts, progress, trigger, evidence=evidence),
-        terminated=None if reaped else Verdict(ConditionStatus.TRUE, Reason.CONFIRMED, message),
+        kill=_describe_kill(facts, progress, trigger, evidence=evidence, left=left),
+        terminated=None if reaped else Verdict(ConditionStatus.TRUE, confirmed, message),
         live=Verdict(ConditionStatus.FALSE, Reason.REAPED if reaped else Reason.CONFIRMED, message),
         doubt_settled=True,
     )
-    memory = replace(memory, kill=None, found=None, object_read=None, reap_warned_for=None)
-    return Plan(Rest(outcome, happenings=(happening,)), memory)
+    memory = replace(memory, kill=None, found=None, object_read=None, reap_warned_for=None, leftovers_at=None)
+    return Plan(Rest(outcome, happenings=(happening, *warnings)), memory)
+
+
+def tell_leftovers(left: LeftoversStatus) -> Happening:
+    """Warn of what a kill did not reach."""
+    return Happening(Reason.LEFTOVERS_FOUND, describe_leftovers(left), warning=True)
 
 
 def _name_minutes(seconds: int) -> str:
@@ -237,7 +305,12 @@ def _describe_proof(session: SessionStatus, evidence: KillEvidence) -> str:
 
 
 def _describe_kill(
-    facts: Facts, progress: KillProgress, trigger: KillTrigger, *, evidence: KillEvidence | None
+    facts: Facts,
+    progress: KillProgress,
+    trigger: KillTrigger,
+    *,
+    evidence: KillEvidence | None,
+    left: LeftoversStatus | None = None,
 ) -> KillStatus:
     session = facts.status.session
     return KillStatus(
@@ -251,6 +324,7 @@ def _describe_kill(
         confirmed_time=None if evidence is None else facts.now_time,
         attempts=progress.attempts,
         message=progress.message or None,
+        leftovers=left,
     )
 
 

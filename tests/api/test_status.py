@@ -20,6 +20,9 @@ from controller.api.terminal import (
     KillStatus,
     KillTrigger,
     LaunchIntent,
+    LeftoverProcess,
+    LeftoversResult,
+    LeftoversStatus,
     ObjectUnreadable,
     Origin,
     SessionEnd,
@@ -60,6 +63,9 @@ FULL = TerminalStatus(
         confirmed_time=NOON,
         attempts=2,
         message="A sentence.",
+        leftovers=LeftoversStatus(
+            result=LeftoversResult.FOUND, count=1, processes=(LeftoverProcess(pid=57, name="sleep"),)
+        ),
     ),
     last_handled_reconcile_at="2026",
     gateways=(GatewayStatus(incarnation="i", viewers=2, activity_time=NOON), GatewayStatus(incarnation="j")),
@@ -87,6 +93,13 @@ def test_a_status_comes_back_as_it_was_written() -> None:
 
 def test_the_full_status_has_every_field_of_the_schema() -> None:
     assert _find_fields(render_status(FULL)) == _find_declared(render_object_schema()["properties"]["status"])
+
+
+def test_a_finding_of_another_version_reads_as_not_known() -> None:
+    status = read_status({"kill": {"trigger": "Deleted", "leftovers": {"result": "HalfOfThem"}}})
+
+    assert status.kill is not None
+    assert status.kill.leftovers == LeftoversStatus(result=LeftoversResult.NOT_KNOWN)
 
 
 def test_nothing_reads_as_nothing_seen() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from controller.api.session import Cause, Session, Sprite, SpriteState
 from controller.engine.limits import Priority
-from controller.engine.observer import AWAY_IS_SURE_AFTER, FAILURE_AGE, FORGET_AFTER, Refreshed, SpriteObserver
+from controller.engine.observer import AWAY_IS_SURE_AFTER, FORGET_AFTER, Refreshed, SpriteObserver
+from controller.engine.shared import FAILURE_AGE
 from controller.errors import Failure
 from controller.plan.looks import Listed, LookFailed, NotLooked, SpriteAway, SpriteSeen
 from controller.sprites.client import SpritesClient

@@ -73,6 +73,7 @@ BASE = Facts(
     last_wake_time=None,
     now=NOW,
     now_time=NOON,
+    began=NOW,
 )
 
 

@@ -46,7 +46,7 @@ def facts(
     last_wake_time: datetime | None = None,
     identity: Identity = IDENTITY,
 ) -> KillFacts:
-    return KillFacts(identity, sprite or build_seen(), sessions, last_wake_time, NOW, NOON)
+    return KillFacts(identity, sprite or build_seen(), sessions, last_wake_time, NOW, NOON, NOW)
 
 
 def settled(answer: KillAnswer = KillAnswer.COMPLETE, *, ago: timedelta = timedelta(milliseconds=5)) -> KillProgress:
@@ -77,17 +77,40 @@ def test_a_list_from_before_the_question_identifies_nobody() -> None:
 
 @pytest.mark.case("K13")
 @pytest.mark.parametrize(
-    ("asked_ago", "since_ago"),
-    [(None, 0), (0, 0), (3, 3), (5, 5), (6, 5), (600, 5)],
-    ids=["found out now", "now", "waited in a queue", "just young enough", "too long ago", "much too long ago"],
+    ("asked_ago", "list_ago", "sent"),
+    [
+        (0, 0, True),
+        (0, 1, False),
+        (500, 500, True),
+        (500, 501, False),
+        (1000, 1000, True),
+        (600_000, 1000, True),
+        (600_000, 1001, False),
+        (600_000, 190_000, False),
+    ],
 )
-def test_a_list_since_the_end_was_asked_for_identifies_whom_to_kill_while_it_is_young(
-    asked_ago: int | None, since_ago: int
+def test_a_list_since_the_end_was_asked_for_identifies_whom_to_kill_until_it_is_a_second_old(
+    asked_ago: int, list_ago: int, *, sent: bool
 ) -> None:
-    now = timedelta(hours=10)
-    asked = None if asked_ago is None else now - timedelta(seconds=asked_ago)
+    """An id comes again after a cold start, and no sprite stops, starts and runs as many sessions in a second."""
+    progress = begin_kill(asked=NOW - asked_ago * MILLISECOND, now=NOW, now_time=NOON)
 
-    assert begin_kill(asked=asked, now=now, now_time=NOON) == KillProgress(now - timedelta(seconds=since_ago), NOON)
+    _, step = plan_kill(progress, facts(build_list(SESSION, age=list_ago * MILLISECOND)))
+
+    assert step == (Send() if sent else AskSessions(NOW - min(asked_ago, 1000) * MILLISECOND))
+
+
+def test_an_end_that_is_only_found_out_now_is_a_question_of_now() -> None:
+    assert begin_kill(asked=None, now=NOW, now_time=NOON) == KillProgress(NOW, NOON)
+
+
+def test_a_list_that_took_long_to_come_identifies_in_the_visit_that_asked_for_it() -> None:
+    """Else a slow platform would be asked for ever, and nothing would ever be killed."""
+    slow = Listed((SESSION,), NOW)
+    later = replace(facts(slow), now=NOW + timedelta(seconds=15), began=NOW)
+
+    assert plan_kill(FRESH, later)[1] == Send()
+    assert plan_kill(FRESH, replace(later, began=NOW + timedelta(seconds=15)))[1] != Send()
 
 
 def test_the_kill_goes_to_exactly_the_listed_identity() -> None:
@@ -349,6 +372,7 @@ def test_every_combination_has_a_step_and_only_sound_evidence_proves(
     if isinstance(step, Send):
         assert isinstance(sessions, Listed)
         assert sessions.started >= progress.asked
+        assert sessions.started >= NOW - timedelta(seconds=1)
         assert all(entry != OTHER for entry in sessions.sessions[:1]) or SESSION in sessions.sessions
     if step == Proven(KillEvidence.SESSION_LIST):
         assert isinstance(sessions, Listed)

@@ -16,11 +16,13 @@ from controller.errors import Failure
 from controller.plan.facts import Facts, Memory, Probed, TokenFinding
 from controller.plan.kill import ComeAgain, KillProgress, NotSent, note_settled
 from controller.plan.launch import Traces
+from controller.plan.leftovers import ProcessesSeen
 from controller.plan.looks import NOT_LOOKED, Listed, LookFailed, SpriteAway
 from controller.plan.starting import LAUNCH_WAIT, note_launch_failed, rest_launch_failed
 from controller.plan.steps import (
     BarLaunch,
     Leave,
+    LookAtProcesses,
     LookAtSessions,
     LookAtSprite,
     PlaceFinalizer,
@@ -354,9 +356,12 @@ def test_a_lost_launch_that_was_found_is_killed_with_the_proof_of_any_other() ->
     )
 
     once = decide(replace(ending, sessions=build_list()), memory)
+    assert once.step == LookAtProcesses(NOW)
+    searched = replace(ending, processes=ProcessesSeen((), NOW))
+    once = decide(replace(searched, sessions=build_list()), memory)
     assert isinstance(once.step, ComeAgain)
     later = NOW + timedelta(milliseconds=300)
-    outcome = decide_outcome(replace(ending, sessions=Listed((), later), now=later), once.memory)
+    outcome = decide_outcome(replace(searched, sessions=Listed((), later), now=later), once.memory)
     assert outcome.kill is not None
     assert outcome.kill.proof == "SessionList"
     assert outcome.session is not None
@@ -500,11 +505,11 @@ def test_termination_works_while_somebody_is_attached() -> None:
 
 
 def test_a_list_that_a_sibling_read_since_the_end_was_asked_for_serves_the_kill_and_an_older_one_does_not() -> None:
-    sibling = build_list(SESSION, age=timedelta(seconds=2))
+    sibling = build_list(SESSION, age=timedelta(seconds=1))
     facts = build_facts(session=ADOPTED, deleting=True, sessions=sibling)
 
-    assert isinstance(decide_step(replace(facts, end_asked=NOW - timedelta(seconds=2))), SendKill)
-    just_later = NOW - timedelta(seconds=2) + timedelta(milliseconds=1)
+    assert isinstance(decide_step(replace(facts, end_asked=NOW - timedelta(seconds=1))), SendKill)
+    just_later = NOW - timedelta(seconds=1) + timedelta(milliseconds=1)
     assert decide_step(replace(facts, end_asked=just_later)) == LookAtSessions(just_later, Cause.IDENTIFY)
 
 
@@ -533,7 +538,7 @@ def prove(facts: Facts) -> tuple[Facts, Memory]:
         settled_time=NOON,
         absent_at=NOW - timedelta(milliseconds=300),
     )
-    return replace(facts, sessions=build_list()), Memory(kill=progress)
+    return replace(facts, sessions=build_list(), processes=ProcessesSeen((), NOW)), Memory(kill=progress)
 
 
 def test_a_proven_end_is_recorded_with_its_evidence() -> None:
