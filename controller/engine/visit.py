@@ -80,7 +80,7 @@ from controller.plan.looks import (
     SpriteSeen,
 )
 from controller.plan.resting import rest_on_failure
-from controller.plan.starting import rest_launch_failed, rest_launch_invalid, rest_launch_unread
+from controller.plan.starting import LaunchPart, rest_launch_failed, rest_launch_invalid, rest_launch_unread
 from controller.plan.status import HoldView, build_status, is_true, is_worth_writing
 from controller.plan.steps import (
     BarLaunch,
@@ -451,7 +451,7 @@ class Visit:
         self._count_wake(Cause.LAUNCH)
         directory = await launcher.store_script(place, launch, environment, intent)
         if isinstance(directory, LookFailed):
-            return await self._take_failed_launch(directory)
+            return await self._take_failed_launch(directory, LaunchPart.UPLOAD)
         self.memory = replace(self.memory, fresh_nonce=None)
         answer = await launcher.create(place, directory, launch, intent)
         match answer:
@@ -463,16 +463,16 @@ class Visit:
                 self._tools.metrics.count_launch(LaunchResult.UNCLEAR)
             case LookFailed():
                 self.memory = replace(self.memory, fresh_nonce=intent.nonce)
-                return await self._take_failed_launch(answer)
+                return await self._take_failed_launch(answer, LaunchPart.CREATE)
             case _:
                 assert_never(answer)
         return None
 
-    async def _take_failed_launch(self, failed: LookFailed) -> ReconcileResult | None:
+    async def _take_failed_launch(self, failed: LookFailed, part: LaunchPart) -> ReconcileResult | None:
         self._tools.metrics.count_launch(LaunchResult.REFUSED)
         if await self._has_better_token(failed):
             return None
-        return await self._take(rest_launch_failed(self._facts(), self.memory, failed))
+        return await self._take(rest_launch_failed(self._facts(), self.memory, failed, part))
 
     async def _bar(self, intent: LaunchIntent) -> ReconcileResult | None:
         """Keep a launch from ever running; where it was faster, the search for it begins anew."""

@@ -7,6 +7,7 @@ counts only from a list that is younger than the question, and a second session 
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from enum import StrEnum
 from typing import Final, assert_never
 
 from controller.api.conditions import ConditionStatus, Reason
@@ -226,13 +227,24 @@ def _plan_intent(facts: Facts, memory: Memory, seen: SpriteSeen) -> Plan:
     return Plan(RecordIntent(seen.sprite.id), memory)
 
 
-def rest_launch_failed(facts: Facts, memory: Memory, failed: LookFailed) -> Plan:
+class LaunchPart(StrEnum):
+    """The two commands that make a launch."""
+
+    UPLOAD = "Upload"
+    """Its script was to be stored; nothing of the launch was asked for yet."""
+    CREATE = "Create"
+    """Its session was to be created."""
+
+
+def rest_launch_failed(facts: Facts, memory: Memory, failed: LookFailed, part: LaunchPart) -> Plan:
     """
     Say that a launch certainly did not start, and try the same intent again after a growing wait.
 
-    What is no answer to this launch (the token's, the sprite's or the whole API's trouble) is no refusal of it.
+    What is no answer to this launch (the token's, the sprite's or the whole API's trouble) is no refusal of it. A 5xx
+    to the upload is the API's trouble; to the create it may be about what is to be created.
     """
-    if failed.failure in _NOT_OF_THE_LAUNCH:
+    unavailable = part is LaunchPart.UPLOAD and failed.failure is Failure.SERVER
+    if unavailable or failed.failure in _NOT_OF_THE_LAUNCH:
         return rest_on_failure(facts, memory, failed)
     memory = note_launch_failed(memory, now=facts.now)
     text = f"{failed.message} The launch is tried again."

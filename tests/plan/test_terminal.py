@@ -18,7 +18,7 @@ from controller.plan.kill import ComeAgain, KillProgress, NotSent, note_settled
 from controller.plan.launch import Traces
 from controller.plan.leftovers import ProcessesSeen
 from controller.plan.looks import NOT_LOOKED, Listed, LookFailed, SpriteAway
-from controller.plan.starting import LAUNCH_WAIT, note_launch_failed, rest_launch_failed
+from controller.plan.starting import LAUNCH_WAIT, LaunchPart, note_launch_failed, rest_launch_failed
 from controller.plan.steps import (
     BarLaunch,
     Leave,
@@ -191,6 +191,7 @@ def test_a_refused_launch_waits_longer_each_time_and_stalls_after_five() -> None
     assert decide_outcome(build_facts(session=INTENDED), memory).situation is Situation.LAUNCH_REFUSED
 
 
+@pytest.mark.parametrize("part", LaunchPart)
 @pytest.mark.parametrize(
     ("failure", "situation"),
     [
@@ -201,18 +202,43 @@ def test_a_refused_launch_waits_longer_each_time_and_stalls_after_five() -> None
         (Failure.UNREACHABLE, Situation.SPRITES_UNAVAILABLE),
         (Failure.TIMED_OUT, Situation.SPRITES_UNAVAILABLE),
         (Failure.UNFINISHED, Situation.SPRITES_UNAVAILABLE),
-        (Failure.SERVER, Situation.STARTING),
         (Failure.REJECTED, Situation.STARTING),
+        (Failure.MALFORMED, Situation.STARTING),
     ],
 )
-def test_a_launch_that_failed_says_why(failure: Failure, situation: Situation) -> None:
+def test_a_launch_that_failed_says_why(failure: Failure, situation: Situation, part: LaunchPart) -> None:
     failed = LookFailed(failure, "It failed.", NOW)
 
-    plan = rest_launch_failed(build_facts(session=INTENDED), Memory(fresh_nonce=NONCE), failed)
+    plan = rest_launch_failed(build_facts(session=INTENDED), Memory(fresh_nonce=NONCE), failed, part)
 
     assert isinstance(plan.step, Rest)
     assert plan.step.outcome.situation is situation
     assert plan.memory.fresh_nonce == NONCE
+
+
+@pytest.mark.parametrize(
+    ("part", "situation"),
+    [(LaunchPart.UPLOAD, Situation.SPRITES_UNAVAILABLE), (LaunchPart.CREATE, Situation.STARTING)],
+)
+def test_a_5xx_to_the_upload_is_the_apis_trouble_and_to_the_create_it_may_be_the_launchs(
+    part: LaunchPart, situation: Situation
+) -> None:
+    failed = LookFailed(Failure.SERVER, "HTTP 500.", NOW)
+    memory = Memory(fresh_nonce=NONCE)
+
+    plan = rest_launch_failed(build_facts(session=INTENDED), memory, failed, part)
+
+    assert isinstance(plan.step, Rest)
+    assert plan.step.outcome.situation is situation
+    assert plan.memory.fresh_nonce == NONCE
+
+
+def test_an_upload_that_fails_for_ever_so_long_refuses_no_launch() -> None:
+    failed, memory = LookFailed(Failure.SERVER, "HTTP 500.", NOW), Memory(fresh_nonce=NONCE)
+    for _ in range(20):
+        memory = rest_launch_failed(build_facts(session=INTENDED), memory, failed, LaunchPart.UPLOAD).memory
+
+    assert decide_step(build_facts(session=INTENDED), memory) == StartSession(INTENT)
 
 
 @pytest.mark.parametrize("state", [SpriteState.COLD, SpriteState.WARM, SpriteState.UNKNOWN])
