@@ -151,11 +151,11 @@ class SpriteObserver:
         if book.breaker.is_open:
             return self._refuse_look(book)
         answer = await book.listings.get(since, lambda: self._list_sprites(book))
-        if isinstance(answer, LookFailed):
-            return answer
         if self.breaker(token).is_open:
             # It has opened while this was on its way.
             return self._refuse_look(book)
+        if isinstance(answer, LookFailed):
+            return answer
         if name in answer.sprites:
             return self._judge_sprite(book, answer, wanted_id, answer.sprites[name])
         look = await self._sprite_book(book, name).alone.get(since, lambda: self._get_sprite(book, name))
@@ -292,6 +292,12 @@ class SpriteObserver:
                 del book.absent[name]
         return True
 
+    def _refuse_all(self, book: _TokenBook) -> None:
+        """Take a 404 for the list, which always exists, as one for every sprite in which something can be lost."""
+        known = self._find_known(book) if self._find_stakes(book.token.fingerprint) else ()
+        if known:
+            self._set_breaker(book, note_listing(book.breaker, (), known=known, now=self._clock.monotonic()))
+
     def _find_probe(self, book: _TokenBook) -> timedelta:
         """Give the time until the next list while the breaker is open, and at least a second."""
         left = probe_in(book.breaker, book.asked, now=self._clock.monotonic())
@@ -362,6 +368,8 @@ class SpriteObserver:
         except SpritesError as error:
             book.is_troubled = True
             self._slow_down(book, error)
+            if error.failure is Failure.NOT_FOUND:
+                self._refuse_all(book)
             return started, _describe_failure(error, started)
         listing = _Listing({sprite.name: sprite for sprite in sprites}, started, self._clock.now())
         if not self._weigh_listing(book, listing.sprites.keys(), started):

@@ -276,7 +276,7 @@ def _plan_proof(progress: KillProgress, facts: KillFacts) -> tuple[KillProgress,
     """Look for the second proof: a list that started after the request was settled, and another one 300 ms later."""
     question = max(progress.settled_at, progress.not_before or progress.settled_at)
     if progress.absent_at is not None:
-        question = progress.absent_at + SECOND_LOOK
+        question = max(question, progress.absent_at + SECOND_LOOK)
     if not is_answer_to(facts.sessions, question):
         return progress, ComeAgain(question - facts.now) if question > facts.now else AskSessions(question)
     match facts.sessions:
@@ -290,8 +290,10 @@ def _plan_proof(progress: KillProgress, facts: KillFacts) -> tuple[KillProgress,
             text = "The kill request was settled, and the session is still in the sprite's list."
             return note_attempt_failed(progress, Reason.STILL_LISTED, text, now=facts.now)
         case LookFailed() as failed:
-            unproven = _describe_failure(failed)
-            return progress, replace(unproven, reason=Reason.NOT_CONFIRMED)
+            unproven = replace(_describe_failure(failed), reason=Reason.NOT_CONFIRMED)
+            if _may_have_woken(failed, facts.sprite):
+                return end_round(progress, facts.now), unproven
+            return progress, unproven
         case NotLooked():
             return progress, AskSessions(question)
         case _:

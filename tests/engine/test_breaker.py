@@ -142,6 +142,18 @@ async def test_an_empty_list_opens_it_at_once_and_is_not_taken_in() -> None:
     assert len(fleet.api.calls) == 2, "nobody was asked for by name"
 
 
+async def test_a_list_that_answers_404_speaks_of_all_sprites_at_once_and_one_that_answers_401_of_the_token() -> None:
+    fleet = Fleet()
+    fleet.api.error = REFUSALS[1]
+    look = await fleet.look()
+    assert isinstance(look, LookFailed)
+    assert look.failure is Failure.UNAUTHORIZED
+
+    fleet.pass_time(timedelta(seconds=5))
+    fleet.api.error = REFUSALS[0]
+    assert_incident(await fleet.look())
+
+
 async def test_the_first_list_after_a_start_is_not_believed_where_it_shows_nothing_of_what_is_recorded() -> None:
     fleet = Fleet()
     fleet.api.sprites = {"stranger": build_sprite("stranger")}

@@ -153,12 +153,18 @@ def test_a_list_that_failed_sends_no_kill(state: SpriteState) -> None:
     assert step.reason is Reason.SPRITES_UNAVAILABLE
 
 
+@pytest.mark.parametrize("stage", ["identity", "proof", "second proof"])
 @pytest.mark.parametrize("state", [SpriteState.WARM, SpriteState.UNKNOWN])
-def test_a_failed_list_that_may_have_woken_the_sprite_uses_up_a_wake(state: SpriteState) -> None:
-    progress, _ = plan_kill(FRESH, facts(failed(), sprite=build_seen(state)))
+def test_a_failed_list_that_may_have_woken_the_sprite_uses_up_a_wake(state: SpriteState, stage: str) -> None:
+    absent = replace(settled(), absent_at=NOW - timedelta(seconds=1))
+    before = {"identity": FRESH, "proof": settled(), "second proof": absent}[stage]
+    woken = facts(failed(), sprite=build_seen(state))
+
+    progress, _ = plan_kill(before, woken)
 
     assert progress.rounds == 1
     assert progress.not_before == NOW + timedelta(seconds=5)
+    assert plan_kill(progress, replace(woken, sessions=NOT_LOOKED))[1] == ComeAgain(timedelta(seconds=5))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ Source: sprites-api.md 1.1 and 1.2.
 """
 
 import asyncio
+import socket
+import struct
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, assert_never
@@ -69,15 +71,28 @@ class Dropped(web.Response):
     """Stands for an answer that nobody gets."""
 
 
-def drop_connection(request: web.Request) -> Dropped:
+def drop_connection(request: web.Request, *, reset: bool = False) -> Dropped:
     """End the TCP connection without a word."""
     if request.transport is not None:
+        if reset:
+            peer = request.transport.get_extra_info("socket")
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         request.transport.abort()
     return Dropped(status=500)
 
 
-def respond_fault(fault: StatusFault) -> web.Response:
-    """Make the answer that a fault prescribes."""
+async def respond_fault(request: web.Request, fault: StatusFault) -> web.StreamResponse:
+    """Give the answer that a fault prescribes."""
+    await asyncio.sleep(fault.headers_seconds)
+    response = _build_fault(fault)
+    if fault.cut:
+        return await send_broken_body(request, response, pause_seconds=None)
+    if fault.body_seconds:
+        return await send_broken_body(request, response, pause_seconds=fault.body_seconds)
+    return response
+
+
+def _build_fault(fault: StatusFault) -> web.Response:
     if fault.html is not None:
         return web.Response(status=fault.status, text=fault.html, content_type="text/html", headers=fault.headers)
     if fault.text is not None:
@@ -97,9 +112,9 @@ async def run_with_fault(
     """
     match fault:
         case StatusFault(when=When.BEFORE):
-            return respond_fault(fault)
+            return await respond_fault(request, fault)
         case DropFault(when=When.BEFORE):
-            return drop_connection(request)
+            return drop_connection(request, reset=fault.reset)
         case DelayFault(when=When.BEFORE):
             await asyncio.sleep(fault.seconds)
         case _:
@@ -109,9 +124,9 @@ async def run_with_fault(
         return response
     match fault:
         case StatusFault(when=When.AFTER):
-            return respond_fault(fault)
+            return await respond_fault(request, fault)
         case DropFault(when=When.AFTER):
-            return drop_connection(request)
+            return drop_connection(request, reset=fault.reset)
         case DelayFault(when=When.AFTER):
             await asyncio.sleep(fault.seconds)
             return response
@@ -155,7 +170,9 @@ async def send_lines(
         # `before` never comes here. Whatever this is about is done, and the answer is another.
         async for _ in lines:
             pass
-        return drop_connection(request) if isinstance(fault, DropFault) else respond_fault(fault)
+        if isinstance(fault, DropFault):
+            return drop_connection(request, reset=fault.reset)
+        return await respond_fault(request, fault)
     if isinstance(fault, DelayFault) and fault.when is When.AFTER:
         kept = [line async for line in lines]
         await asyncio.sleep(fault.seconds)

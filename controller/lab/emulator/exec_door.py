@@ -217,7 +217,7 @@ async def serve_socket(
     try:
         match fault:
             case StatusFault():
-                return respond_fault(fault)
+                return await respond_fault(request, fault)
             case DropFault(when=When.AFTER):
                 return drop_connection(request)
             case DelayFault(when=When.AFTER):

@@ -38,6 +38,12 @@ class StatusFault(Strict):
     """JSON; a fault with `html` or `text` sends that instead."""
     html: str | None = None
     text: str | None = None
+    headers_seconds: Seconds = 0
+    """Of the machine's clock, before the headers."""
+    body_seconds: Seconds = 0
+    """Likewise, in the middle of the body."""
+    cut: bool = False
+    """Whether the connection is dropped in the middle of the body."""
     when: Literal[When.BEFORE, When.AFTER] = When.BEFORE
 
 
@@ -53,6 +59,8 @@ class DropFault(Strict):
     """Drop the connection."""
 
     kind: Literal["drop"]
+    reset: bool = False
+    """Whether it is reset (RST); else it is closed."""
     when: Literal[When.BEFORE, When.AFTER, When.UPGRADED] = When.BEFORE
 
 
@@ -108,6 +116,7 @@ class FaultRule(Strict):
     sprite: str | None = None
     session: str | None = None
     cause: str | None = None
+    organization: str | None = None
     skip: Annotated[int, Field(ge=0)] = 0
     """How many matching requests pass before the first is hit."""
     times: Annotated[int, Field(ge=1)] = 1
@@ -151,7 +160,14 @@ class FaultBook:
         self._rules = [armed for armed in self._rules if number is not None and armed.number != number]
 
     def hit(
-        self, *, route: str, method: str, sprite: str | None, session: str | None, cause: str | None
+        self,
+        *,
+        route: str,
+        method: str,
+        sprite: str | None,
+        session: str | None,
+        cause: str | None,
+        organization: str | None = None,
     ) -> Fault | None:
         """Decide which fault this request runs into, and use it up."""
         for armed in self._rules:
@@ -162,6 +178,7 @@ class FaultBook:
                 (rule.sprite, sprite),
                 (rule.session, session),
                 (rule.cause, cause),
+                (rule.organization, organization),
             )
             if any(want is not None and want != is_ for want, is_ in pairs):
                 continue

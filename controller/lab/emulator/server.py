@@ -300,6 +300,7 @@ class Emulator:
             sprite=entry.sprite,
             session=request.match_info.get("session") or request.query.get("id"),
             cause=entry.cause,
+            organization=entry.organization,
         )
         if fault is None:
             return await answer(request, handler)

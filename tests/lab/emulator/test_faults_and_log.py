@@ -1,6 +1,7 @@
 """The request log, and every fault on the routes where it matters. The interface: docs/emulator.md."""
 
 import asyncio
+import errno
 import json
 import time
 from typing import Any
@@ -133,6 +134,37 @@ async def test_a_status_comes_with_headers_and_any_body(
     assert (got, words) == (status, body)
     assert kind in headers["Content-Type"]
     assert headers.get("Retry-After") == fault.get("headers", {}).get("Retry-After")
+
+
+@pytest.mark.parametrize("where", ["headers_seconds", "body_seconds"])
+async def test_a_status_may_be_late_without_the_thing_being_done(
+    client: Client, emulator: EmulatorProcess, where: str
+) -> None:
+    session = emulator.start_session("my-sprite", "sleep", "1000")["id"]
+    emulator.arm_fault({"kind": "status", "status": 200, "text": "{}\n{}\n", where: 0.3}, route="exec.kill")
+    began = time.monotonic()
+
+    assert (await kill(client, session))[:2] == (200, ["{}", "{}"])
+
+    assert time.monotonic() - began >= 0.3
+    assert len(emulator.sessions("my-sprite")) == 1
+
+
+async def test_a_body_may_be_cut_and_a_connection_reset(client: Client, emulator: EmulatorProcess) -> None:
+    emulator.arm_fault({"kind": "status", "status": 200, "text": "{}\n{}\n", "cut": True})
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await client.ask("GET", SHOW)
+    emulator.arm_fault({"kind": "drop", "reset": True})
+    with pytest.raises(aiohttp.ClientOSError) as caught:
+        await client.ask("GET", SHOW)
+    assert caught.value.errno == errno.ECONNRESET
+
+
+async def test_a_fault_may_be_for_one_organization(client: Client, emulator: EmulatorProcess) -> None:
+    emulator.arm_fault({"kind": "status", "status": 500}, organization="nobody")
+    assert (await client.ask("GET", SHOW))[0] == 200
+    emulator.arm_fault({"kind": "status", "status": 500}, organization=emulator.token.split("/")[0])
+    assert (await client.ask("GET", SHOW))[0] == 500
 
 
 @pytest.mark.parametrize(("when", "done"), [("before", False), ("after", True)])
