@@ -13,6 +13,8 @@ import orjson
 from pydantic import ValidationError
 
 from controller.lab.emulator import Emulator, EmulatorSettings, Isolation, Switches
+from controller.lab.emulator.mixing import Mix
+from controller.lab.emulator.switches import render_value
 from controller.lab.processes import run_until_signalled
 
 
@@ -27,7 +29,7 @@ def parse_switches(pairs: Iterable[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
-            raise click.BadParameter(f"{pair!r} is not of the form name=value.", param_hint="--switch")
+            raise click.BadParameter(f"{pair!r} is not of the form name=value.", param_hint="--lie")
         name = name.strip().replace("-", "_")
         try:
             value = orjson.loads(text)
@@ -46,6 +48,7 @@ def build_settings(
     tokens: tuple[str, ...],
     isolation: Isolation,
     switches: dict[str, Any],
+    random_lies: int | None = None,
 ) -> EmulatorSettings:
     """
     Check all settings at once.
@@ -55,7 +58,13 @@ def build_settings(
     """
     try:
         return EmulatorSettings.model_validate(
-            {"port": port, "tokens": tokens, "isolation": isolation, "switches": switches}
+            {
+                "port": port,
+                "tokens": tokens,
+                "isolation": isolation,
+                "switches": switches,
+                "random_lies": random_lies,
+            }
         )
     except ValidationError as error:
         faults = [
@@ -79,15 +88,30 @@ def render_welcome(emulator: Emulator) -> str:
         *(f"export SPRITE_TOKEN={token}" for token in emulator.tokens[:1]),
         *(f"Another organization's token: {token}" for token in emulator.tokens[1:]),
         f"What happened inside: curl {emulator.url}/_lab/requests",
+        *render_mix(emulator.mix),
     ]
     return "\n".join(lines)
+
+
+def render_mix(mix: Mix | None) -> list[str]:
+    """Say which lies were drawn, in the form in which they can be told again one by one."""
+    if mix is None:
+        return []
+    told = [f"--lie {name}={render_value(value)}" for name, value in mix.values.items()]
+    given_up = [f"Drawn and given up, since it clashed: {', '.join(mix.given_up)}"] if mix.given_up else []
+    return [f"The lies of seed {mix.seed}: {' '.join(told)}", *given_up]
 
 
 async def serve(settings: EmulatorSettings, ready: asyncio.Event, *, as_json: bool) -> None:
     """Serve until cancelled, or until a bug inside ends it."""
     async with Emulator(settings) as emulator:
         if as_json:
-            facts = {"url": emulator.url, "tokens": emulator.tokens, "isolation": emulator.isolation.value}
+            facts = {
+                "url": emulator.url,
+                "tokens": emulator.tokens,
+                "isolation": emulator.isolation.value,
+                "random_lies": None if emulator.mix is None else emulator.mix.render(),
+            }
             click.echo(orjson.dumps(facts))
         else:
             click.echo(render_welcome(emulator))
@@ -118,12 +142,20 @@ async def serve(settings: EmulatorSettings, ready: asyncio.Event, *, as_json: bo
     help="Let a warm sprite become cold after this time. 0 is never.  [default: 0]",
 )
 @click.option(
+    "--lie",
     "--switch",
     "pairs",
     multiple=True,
     metavar="NAME=VALUE",
     help="Decide an open question of the Sprites API, for example list_wakes=false. May be repeated; "
-    "docs/emulator.md lists them.",
+    "docs/emulator-lies.md lists them.",
+)
+@click.option(
+    "--random-lies",
+    type=click.IntRange(0),
+    default=None,
+    metavar="SEED",
+    help="Decide many of them by this seed, within what a correct client survives. What --lie names stays as it says.",
 )
 @click.option(
     "--records",
@@ -145,6 +177,7 @@ def sprites_emulator_command(
     cold_after_seconds: float | None,
     pairs: tuple[str, ...],
     *,
+    random_lies: int | None,
     records: bool,
     plain: bool,
     user_namespace: bool,
@@ -177,7 +210,11 @@ def sprites_emulator_command(
     if cold_after_seconds is not None:
         switches["cold_after_seconds"] = cold_after_seconds
     settings = build_settings(
-        port=port, tokens=tokens, isolation=wanted[0] if wanted else Isolation.AUTO, switches=switches
+        port=port,
+        tokens=tokens,
+        isolation=wanted[0] if wanted else Isolation.AUTO,
+        switches=switches,
+        random_lies=random_lies,
     )
     ready = asyncio.Event()
     received = asyncio.run(run_until_signalled(serve(settings, ready, as_json=as_json)))

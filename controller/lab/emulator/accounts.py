@@ -12,10 +12,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from controller.lab.emulator.lifecycle import Status
+from controller.lab.emulator.limits import Limits
 from controller.lab.emulator.sprites import Sprite
+from controller.lab.emulator.switches import Config, Counts, HasMore, SpriteFields, SpriteNames, Switches
 
-PAGE: Final = 50
-NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+NAMES: Final = {
+    SpriteNames.DNS: re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII),
+    SpriteNames.SHORT: re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?", re.ASCII),
+    SpriteNames.LOOSE: re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII),
+}
 
 
 @dataclass
@@ -24,6 +29,11 @@ class Organization:
 
     slug: str
     sprites: dict[str, Sprite] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+
+    def count_running(self) -> int:
+        """Tell how many of its sprites run."""
+        return sum(sprite.status is Status.RUNNING for sprite in self.sprites.values())
 
 
 @dataclass(frozen=True)
@@ -75,8 +85,18 @@ def render_time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+SURE: Final = ("id", "name", "organization", "url", "url_settings", "created_at", "updated_at")
+"""The fields that are promised to be there."""
+
+
 def render_sprite(sprite: Sprite, version: str) -> dict[str, Any]:
     """Write a sprite as the API shows it."""
+    switches = sprite.switches
+    shown = {**_render_all(sprite, version), **(sprite.config if switches.config is Config.SHOWN else {})}
+    return {name: shown[name] for name in SURE} if switches.sprite_fields is SpriteFields.SURE else shown
+
+
+def _render_all(sprite: Sprite, version: str) -> dict[str, Any]:
     return {
         "id": sprite.id,
         "name": sprite.name,
@@ -104,3 +124,16 @@ def render_counts(organization: Organization) -> dict[str, Any]:
     for sprite in organization.sprites.values():
         counts[sprite.shown_status.value] += 1
     return {"name": organization.slug, **counts, "running_limit": None, "warm_limit": None}
+
+
+def render_page(page: Page, organization: Organization, version: str, switches: Switches, *, slim: bool) -> Any:
+    """Write a page of the list, with the counts where the switch puts them."""
+    counts = render_counts(organization)
+    last = page.next_token is None
+    return {
+        "sprites": [render_slim(sprite) if slim else render_sprite(sprite, version) for sprite in page.sprites],
+        "has_more": not last or switches.has_more is HasMore.STUCK,
+        "next_continuation_token": page.next_token,
+        **({} if switches.counts is Counts.TOP else {"org": counts}),
+        **({} if switches.counts is Counts.ORG else counts),
+    }

@@ -36,16 +36,17 @@ Line = dict[str, Any]
 class Refusal(Exception):
     """An answer other than success, in one of the API's forms."""
 
-    def __init__(self, status: int, body: Any) -> None:
+    def __init__(self, status: int, body: Any, *, headers: dict[str, str] | None = None) -> None:
         super().__init__(f"{status}")
         self.status = status
         self.body = body
+        self.headers = headers
 
     def respond(self) -> web.Response:
         """Make the answer: JSON, or plain text where the body is one."""
         if isinstance(self.body, str):
-            return web.Response(status=self.status, text=self.body)
-        return respond_json(self.body, status=self.status)
+            return web.Response(status=self.status, text=self.body, headers=self.headers)
+        return respond_json(self.body, status=self.status, headers=self.headers)
 
 
 def respond_json(body: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

@@ -7,20 +7,24 @@ Promise: the doors (`sprites_door`, `exec_door`, `inside_door`, `lab_door`) know
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
 
 from controller.clock import Clock
-from controller.lab.emulator.accounts import NAME, Organization, parse_slug
+from controller.lab.emulator.accounts import NAMES, Organization, parse_slug
 from controller.lab.emulator.answers import Refusal
 from controller.lab.emulator.faults import FaultBook
 from controller.lab.emulator.labclock import LabClock
+from controller.lab.emulator.lifecycle import Status
+from controller.lab.emulator.limits import judge_count, refuse
 from controller.lab.emulator.requestlog import Entry, RequestLog
 from controller.lab.emulator.settings import EmulatorSettings, Isolation
 from controller.lab.emulator.sprites import Sprite, Surroundings
-from controller.lab.emulator.switches import CreatedStatus, Switches
+from controller.lab.emulator.switches import CreatedStatus, Switches, WakeError
+from controller.lab.emulator.world import WorldLost
 
 
 @dataclass
@@ -40,6 +44,10 @@ class Context:
     faults: FaultBook = field(default_factory=FaultBook)
     organizations: dict[str, Organization] = field(default_factory=dict)
     """By token."""
+    random_seed: int | None = None
+    """Of the mix that the switches were last drawn by; None: they were not."""
+    reads: int = 0
+    """How many GET requests came, for the switch that loses some of them."""
     watchers: set["asyncio.Queue[Sprite | None]"] = field(default_factory=set)
     """The live watches; None is their end. Unbounded queues: a reader that stalls is told of sprites, not of output."""
     working: set["asyncio.Task[None]"] = field(default_factory=set)
@@ -71,7 +79,7 @@ class Context:
 
     async def create_sprite(self, organization: Organization, name: str) -> Sprite:
         """Make a sprite in the state that new ones have."""
-        if not NAME.fullmatch(name):
+        if not NAMES[self.switches.sprite_names].fullmatch(name):
             raise Refusal(400, {"errors": ["invalid sprite name format"]})
         if name in organization.sprites:
             raise Refusal(self.switches.duplicate_status, {"error": "sprite already exists"})
@@ -90,6 +98,7 @@ class Context:
         """End a sprite."""
         sprite = organization.sprites.pop(name)
         await sprite.delete()
+        self.tell_watchers(sprite)
 
     def tell_watchers(self, sprite: Sprite) -> None:
         """Tell the live watches of a change."""
@@ -117,5 +126,37 @@ def get_sprite(request: web.Request) -> Sprite:
     """Find the sprite a path names, in the caller's organization."""
     sprite = request[ORGANIZATION].sprites.get(request.match_info["name"])
     if sprite is None:
-        raise Refusal(404, {"error": "sprite not found"})
+        status = get_context(request).switches.missing_sprite_status
+        raise Refusal(status, {"error": "sprite not found" if status == 404 else "internal server error"})
     return sprite
+
+
+async def wake(request: web.Request, sprite: Sprite) -> None:
+    """
+    Have the sprite running, for a request that needs it.
+
+    By switch a paused sprite lets its first callers hang, refuses them, or may not run at all.
+    """
+    context, switches = get_context(request), sprite.switches
+    if sprite.status is not Status.RUNNING:
+        exceeded = judge_count(
+            code="concurrent_sprite_limit_exceeded",
+            what="running sprites",
+            limit=context.switches.running_limit,
+            current=request[ORGANIZATION].count_running(),
+        )
+        if exceeded is not None:
+            raise refuse(exceeded, context.switches, context.wall.now())
+        await context.clock.sleep(timedelta(seconds=switches.paused_hang_seconds))
+    try:
+        await sprite.wake(get_cause(request))
+    except WorldLost as error:
+        raise Refusal(502, {"error": "sprite is not reachable"}) from error
+
+
+async def wake_or_fail(request: web.Request, sprite: Sprite) -> None:
+    """Have the sprite running, for a request that the edge may answer with an error while it wakes."""
+    paused = sprite.status is not Status.RUNNING
+    await wake(request, sprite)
+    if paused and sprite.switches.wake_error is not WakeError.NONE:
+        raise Refusal(int(sprite.switches.wake_error.value), "upstream connect error")

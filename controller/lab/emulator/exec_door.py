@@ -26,7 +26,7 @@ from controller.lab.emulator.answers import (
     send_lines,
     spoil_list,
 )
-from controller.lab.emulator.context import Context, get_cause, get_context, get_sprite
+from controller.lab.emulator.context import Context, get_cause, get_context, get_sprite, wake, wake_or_fail
 from controller.lab.emulator.durations import parse_duration
 from controller.lab.emulator.faults import DelayFault, DropFault, EarlyEndFault, ErrorLineFault, StatusFault, When
 from controller.lab.emulator.frames import (
@@ -34,15 +34,33 @@ from controller.lab.emulator.frames import (
     InputEnd,
     Resize,
     SignalFrame,
+    Stream,
     parse_binary,
     parse_text,
+    render_port,
 )
-from controller.lab.emulator.kill import kill_session, parse_signal
+from controller.lab.emulator.kill import DEFAULT_GRACE, kill_session, parse_signal, parse_timeout
 from controller.lab.emulator.lifecycle import Status
+from controller.lab.emulator.limits import judge_count, refuse
 from controller.lab.emulator.sessions import Attachment, Ending, Session, Size
 from controller.lab.emulator.settings import DEFAULT_PATH, HOME, Isolation
 from controller.lab.emulator.sprites import Sprite
-from controller.lab.emulator.switches import Envelope, KillBody, KillExited, KillReach, ListedCommand
+from controller.lab.emulator.switches import (
+    DeleteSession,
+    Envelope,
+    Environment,
+    IdType,
+    KillBody,
+    KillExited,
+    KillReach,
+    ListedCommand,
+    PortFrames,
+    PostAnswer,
+    Switches,
+    Taken,
+    Term,
+    UnknownSignal,
+)
 from controller.lab.emulator.world import Command, SpawnRefused, WorldLost
 
 SLOW_CLIENT: Final = timedelta(seconds=30)
@@ -50,7 +68,7 @@ SLOW_CLIENT: Final = timedelta(seconds=30)
 MESSAGE_BYTES: Final = 16 << 20
 DEFAULT_RUN_ON: Final = {True: timedelta(), False: timedelta(seconds=10)}
 """By TTY: how long a session outlives its last client; zero is without limit."""
-DEFAULT_GRACE: Final = timedelta(seconds=10)
+PORTS_EVERY: Final = timedelta(milliseconds=100)
 
 
 @dataclass(frozen=True)
@@ -87,11 +105,11 @@ def parse_size(text: str) -> int:
     return int(text)
 
 
-def build_environment(pairs: list[str], sprite: Sprite, isolation: Isolation) -> dict[str, str]:
+def build_environment(pairs: list[str], sprite: Sprite, isolation: Isolation, *, tty: bool) -> dict[str, str]:
     """
     Make a command's environment: the documented default, or what was given instead, with HOME kept.
 
-    Observed: `env` replaces the default, so PATH is lost.
+    Observed: `env` replaces the default, so PATH is lost, and there is no TERM.
     """
     home = str(sprite.folder / "home") if isolation is Isolation.PLAIN else HOME
     given: dict[str, str] = {}
@@ -100,19 +118,20 @@ def build_environment(pairs: list[str], sprite: Sprite, isolation: Isolation) ->
         if not name or not equals:
             raise Refusal(400, {"error": "env must be KEY=VALUE"})
         given[name] = value
-    environment = {"HOME": home, **given}
-    if not given:
-        environment |= {
+    default = {"HOME": home}
+    if not given or sprite.switches.env is Environment.ADDS:
+        default |= {
             "BROWSER": "/.sprite/bin/open-url",
             "DEBIAN_FRONTEND": "noninteractive",
             "LANG": "C.UTF-8",
-            "PATH": DEFAULT_PATH,
+            "PATH": DEFAULT_PATH if isolation is not Isolation.PLAIN else f"{sprite.folder}/sprite/bin:{DEFAULT_PATH}",
             "PWD": home,
             "SHLVL": "0",
         }
+        if tty and sprite.switches.tty_term is Term.XTERM:
+            default["TERM"] = Term.XTERM.value
+    environment = {**default, **given}
     if isolation is Isolation.PLAIN:
-        if not given:
-            environment["PATH"] = f"{sprite.folder}/sprite/bin:{DEFAULT_PATH}"
         environment.setdefault("SPRITE_API_SOCKET", str(sprite.socket_path))
     return environment
 
@@ -127,15 +146,14 @@ def parse_start(request: web.Request, sprite: Sprite, isolation: Isolation, *, p
     home = str(sprite.folder / "home") if isolation is Isolation.PLAIN else HOME
     try:
         rows, cols = parse_size(query.get("rows", "24")), parse_size(query.get("cols", "80"))
-        text = query.get("max_run_after_disconnect")
-        run_on = DEFAULT_RUN_ON[tty] if text is None else parse_duration(text)
+        run_on = parse_run_on(query, sprite, tty=tty)
     except ValueError as error:
         raise Refusal(400, {"error": str(error)}) from error
     command = Command(
         argv=argv,
         path=query.get("path") or argv[0],
         directory=query.get("dir") or home,
-        environment=build_environment(query.getall("env", []), sprite, isolation),
+        environment=build_environment(query.getall("env", []), sprite, isolation, tty=tty),
         tty=tty,
         stdin=parse_flag(query, "stdin", default=tty),
         rows=rows,
@@ -144,6 +162,20 @@ def parse_start(request: web.Request, sprite: Sprite, isolation: Isolation, *, p
     if any("\0" in word for word in (*argv, command.path, command.directory, *command.environment.values())):
         raise Refusal(400, {"error": "NUL is not allowed"})
     return Start(command, run_on)
+
+
+def parse_run_on(query: Mapping[str, str], sprite: Sprite, *, tty: bool) -> timedelta:
+    """
+    Read how long a session outlives its last client; zero is without limit.
+
+    Raises:
+        ValueError: It is no duration.
+    """
+    text = query.get("max_run_after_disconnect")
+    if text is not None:
+        return parse_duration(text)
+    detachable = sprite.switches.detachable is Taken.TAKEN and parse_flag(query, "detachable", default=False)
+    return timedelta() if detachable else DEFAULT_RUN_ON[tty]
 
 
 async def start_session(sprite: Sprite, start: Start, cause: str) -> Session:
@@ -174,25 +206,55 @@ async def create(request: web.Request, sprite: Sprite) -> web.StreamResponse:
     start = parse_start(request, sprite, context.isolation)
     if not is_upgrade(request):
         raise Refusal(400, {"error": "websocket upgrade required"})
-    if sprite.status is Status.COLD and context.switches.drop_first_socket_on_cold:
-        await sprite.wake(get_cause(request))
+    if await lose_while_waking(request, sprite):
         return drop_connection(request)
+    await wake(request, sprite)
+    check_sessions_limit(context, sprite)
     session = await start_session(sprite, start, get_cause(request))
+    sprite.creates += 1
+    if sprite.switches.lost_create_every > 0 and sprite.creates % sprite.switches.lost_create_every == 0:
+        session.start_countdown()
+        return drop_connection(request)
     return await serve_socket(request, session, replay=False, takes_input=True)
+
+
+async def lose_while_waking(request: web.Request, sprite: Sprite) -> bool:
+    """Wake a sprite for a socket whose connection is lost over it, where the switches say so."""
+    switches = sprite.switches
+    cold = sprite.status is Status.COLD and switches.drop_first_socket_on_cold
+    lost = cold or (sprite.status is not Status.RUNNING and switches.drop_while_waking)
+    if lost:
+        await wake(request, sprite)
+    return lost
+
+
+def check_sessions_limit(context: Context, sprite: Sprite) -> None:
+    """Refuse a session above the limit."""
+    live = sum(not session.ended for session in sprite.sessions.values())
+    exceeded = judge_count(
+        code="session_limit_exceeded", what="sessions", limit=sprite.switches.sessions_limit, current=live
+    )
+    if exceeded is not None:
+        raise refuse(exceeded, context.switches, context.wall.now())
 
 
 async def attach(request: web.Request, sprite: Sprite, session_id: str) -> web.StreamResponse:
     """Speak for a session that lives."""
-    try:
-        await sprite.wake(get_cause(request))
-    except WorldLost as error:
-        raise Refusal(502, {"error": "sprite is not reachable"}) from error
+    if is_upgrade(request) and await lose_while_waking(request, sprite):
+        return drop_connection(request)
+    await wake(request, sprite)
     session = sprite.sessions.get(session_id)
     if session is None or session.ended:
         raise Refusal(404, f"session not found: {session_id}")
     if not is_upgrade(request):
         raise Refusal(400, {"error": "websocket upgrade required"})
     takes_input = parse_flag(request.query, "stdin", default=session.tty)
+    text = request.query.get("max_run_after_disconnect")
+    if text is not None and sprite.switches.run_on_on_attach is Taken.TAKEN:
+        try:
+            session.set_run_on(parse_duration(text))
+        except ValueError as error:
+            raise Refusal(400, {"error": str(error)}) from error
     return await serve_socket(request, session, replay=True, takes_input=takes_input)
 
 
@@ -205,7 +267,7 @@ async def serve_socket(
     request: web.Request, session: Session, *, replay: bool, takes_input: bool
 ) -> web.StreamResponse:
     """Be a session's client on this connection, from the upgrade to whichever end comes first."""
-    context, fault = get_context(request), get_fault(request)
+    context, fault, sprite = get_context(request), get_fault(request), get_sprite(request)
     gone = asyncio.Event()
 
     def abort() -> None:
@@ -226,7 +288,7 @@ async def serve_socket(
                 pass
         socket = web.WebSocketResponse(compress=False, max_msg_size=MESSAGE_BYTES, timeout=1.0)
         socket.headers["Sprite-Version"] = context.settings.runtime_version
-        if context.switches.signal_frames:
+        if sprite.switches.signal_frames:
             socket.headers["X-Sprite-Capabilities"] = "signal"
         await socket.prepare(request)
         if isinstance(fault, DropFault):
@@ -236,11 +298,13 @@ async def serve_socket(
         after = fault.after_lines if isinstance(fault, EarlyEndFault) else None
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(send_frames(request, socket, session, client, end_after=after))
-            taking = group.create_task(take_frames(context, get_sprite(request), socket, session, client))
+            taking = group.create_task(take_frames(sprite, socket, session, client))
             leaving = group.create_task(wait_for(gone))
+            pinging = group.create_task(send_pings(socket, sprite))
+            watching = group.create_task(watch_ports(sprite, session, client))
             # The end of the sending ends the connection, which the taking sees.
             await asyncio.wait({taking, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (sending, taking, leaving):
+            for task in (sending, taking, leaving, pinging, watching):
                 task.cancel()
     except ConnectionError:
         return drop_connection(request)
@@ -254,11 +318,37 @@ async def wait_for(event: asyncio.Event) -> None:
     await event.wait()
 
 
+async def send_pings(socket: web.WebSocketResponse, sprite: Sprite) -> None:
+    """Ping as often as the switch said at the start; whether a pong comes is nobody's business."""
+    if (every := sprite.switches.server_ping_seconds) <= 0:
+        return
+    with contextlib.suppress(ConnectionError):
+        while True:
+            await asyncio.sleep(every)
+            await socket.ping()
+
+
+async def watch_ports(sprite: Sprite, session: Session, client: Attachment) -> None:
+    """Tell a client which ports its session's processes open and close, where the switches said so at the start."""
+    switches = sprite.switches
+    if switches.port_frames is PortFrames.NONE or (switches.port_frames is PortFrames.TTY and not session.tty):
+        return
+    known: dict[int, int] = {}
+    while True:
+        found = await asyncio.to_thread(sprite.read_ports, session)
+        for port in found.keys() - known.keys():
+            client.push(render_port(switches.port_type.value, port, found[port]))
+        for port in known.keys() - found.keys() if switches.port_closed else ():
+            client.push(render_port("port_closed", port, known[port]))
+        known = found
+        await asyncio.sleep(PORTS_EVERY.total_seconds())
+
+
 async def send_frames(
     request: web.Request, socket: web.WebSocketResponse, session: Session, client: Attachment, *, end_after: int | None
 ) -> None:
     """Send what is queued for a client until its end."""
-    context = get_context(request)
+    context, sprite = get_context(request), get_sprite(request)
     sent = 0
     with contextlib.suppress(ConnectionError):
         while True:
@@ -278,22 +368,22 @@ async def send_frames(
             sent += 1
             session.note_sent()
             match frame:
-                case Ending.DROP:
+                case Ending.DROP | Ending.LINGER_THEN_DROP:
+                    if frame is Ending.LINGER_THEN_DROP:
+                        await context.clock.sleep(timedelta(seconds=sprite.switches.linger_seconds))
                     if request.transport is not None:
                         request.transport.close()
                     return
                 case Ending.LINGER | Ending.NORMAL:
                     if frame is Ending.LINGER:
-                        await context.clock.sleep(timedelta(seconds=context.switches.linger_seconds))
+                        await context.clock.sleep(timedelta(seconds=sprite.switches.linger_seconds))
                     await socket.close(code=1000)
                     return
                 case _:
                     pass
 
 
-async def take_frames(
-    context: Context, sprite: Sprite, socket: web.WebSocketResponse, session: Session, client: Attachment
-) -> None:
+async def take_frames(sprite: Sprite, socket: web.WebSocketResponse, session: Session, client: Attachment) -> None:
     """Act on what a client sends until it leaves."""
     async for message in socket:
         match message.type:
@@ -310,44 +400,58 @@ async def take_frames(
                 session.take_input_end(client)
             case Resize(cols, rows):
                 session.resize(Size(rows, cols))
-            case SignalFrame(name) if context.switches.signal_frames:
+            case SignalFrame(name) if sprite.switches.signal_frames:
                 with contextlib.suppress(ValueError, WorldLost):
-                    await sprite.signal(session, parse_signal(name), context.switches.kill_reach)
+                    number = parse_signal(name, names=sprite.switches.signal_names)
+                    await sprite.signal(session, number, sprite.switches.kill_reach)
             case _:
                 pass
 
 
 async def list_sessions(request: web.Request, sprite: Sprite) -> web.StreamResponse:
     """GET /v1/sprites/{name}/exec: what lives."""
-    context = get_context(request)
-    if context.switches.list_wakes:
-        try:
-            await sprite.wake(get_cause(request))
-        except WorldLost as error:
-            raise Refusal(502, {"error": "sprite is not reachable"}) from error
-    current = read_current_commands(context, sprite)
-    sessions = [render_session(session, current) for session in sprite.find_listed()]
+    context, switches = get_context(request), sprite.switches
+    if switches.list_wakes:
+        await wake_or_fail(request, sprite)
+    sprite.note_read()
+    current = read_current_commands(sprite)
+    sessions = [render_session(session, current, switches) for session in sprite.find_listed()]
     headers = {"Sprite-Version": context.settings.runtime_version}
     body = spoil_list({"count": len(sessions), "sessions": sessions}, get_fault(request))
     if isinstance(body, bytes):
         return web.Response(body=body, content_type="text/html", headers=headers)
-    if context.switches.list_envelope is Envelope.ARRAY and "sessions" in body:
-        body = [{**entry, "id": int(entry["id"])} for entry in body["sessions"]]
-    return respond_json(body, headers=headers)
+    return respond_json(render_envelope(body, switches), headers=headers)
 
 
-def read_current_commands(context: Context, sprite: Sprite) -> dict[str, str]:
+def render_envelope(body: dict[str, Any], switches: Switches) -> Any:
+    """Give a session list the form that the switches say; one without its key stays without."""
+    if "sessions" not in body:
+        return body
+    if switches.session_ids is IdType.INTEGER or switches.list_envelope is Envelope.ARRAY:
+        body = {**body, "sessions": [{**entry, "id": int(entry["id"])} for entry in body["sessions"]]}
+    match switches.list_envelope:
+        case Envelope.OBJECT:
+            return body
+        case Envelope.NO_COUNT:
+            return {name: value for name, value in body.items() if name != "count"}
+        case Envelope.ARRAY:
+            return body["sessions"]
+
+
+def read_current_commands(sprite: Sprite) -> dict[str, str]:
     """Read what the leaders run now, where the list shows that."""
-    if context.switches.listed_command is ListedCommand.STARTED:
+    if sprite.switches.listed_command is not ListedCommand.CURRENT:
         return {}
     return {str(entry.inner_pid): " ".join(entry.argv) for entry in sprite.read_table() if entry.argv}
 
 
-def render_session(session: Session, current: Mapping[str, str]) -> dict[str, Any]:
+def render_session(session: Session, current: Mapping[str, str], switches: Switches) -> dict[str, Any]:
     """Write a session as the list shows it."""
-    return {
+    as_sent = switches.listed_command is ListedCommand.ARGV
+    command = " ".join(session.argv) if as_sent else current.get(session.id, session.process.command)
+    shown = {
         "id": session.id,
-        "command": current.get(session.id, session.process.command),
+        "command": command,
         "workdir": session.directory,
         "created": render_time(session.created),
         "tty": session.tty,
@@ -355,26 +459,26 @@ def render_session(session: Session, current: Mapping[str, str]) -> dict[str, An
         "is_active": session.is_active(),
         "last_activity": render_time(session.last_activity),
     }
+    absent = {"tty"} if not switches.list_tty else set()
+    absent |= {"last_activity"} if not switches.list_last_activity else set()
+    return {name: value for name, value in shown.items() if name not in absent}
 
 
 async def kill(request: web.Request) -> web.StreamResponse:
     """POST /v1/sprites/{name}/exec/{session}/kill."""
     context, sprite, fault = get_context(request), get_sprite(request), get_fault(request)
-    number, timeout = await parse_kill(request, context)
-    try:
-        await sprite.wake(get_cause(request))
-    except WorldLost as error:
-        raise Refusal(502, {"error": "sprite is not reachable"}) from error
+    number, timeout = await parse_kill(request, sprite.switches)
+    await wake_or_fail(request, sprite)
     session_id = request.match_info["session"]
     session = sprite.sessions.get(session_id)
     if session is None or session.ended:
-        if session_id in sprite.ended_ids and context.switches.kill_exited is KillExited.GONE:
+        if session_id in sprite.ended_ids and sprite.switches.kill_exited is KillExited.GONE:
             raise Refusal(410, f"session already exited: {session_id}")
         raise Refusal(404, f"session not found: {session_id}")
     headers = {"Sprite-Version": context.settings.runtime_version}
     if isinstance(fault, ErrorLineFault) and fault.undone:
         return await send_lines(request, leave_alive(session, number), headers=headers)
-    events = kill_session(sprite, session, number, timeout, clock=context.clock, switches=context.switches)
+    events = kill_session(sprite, session, number, timeout, clock=context.clock, switches=sprite.switches)
     return await send_lines(request, events, headers=headers)
 
 
@@ -383,20 +487,36 @@ async def leave_alive(session: Session, number: Signals) -> AsyncIterator[Line]:
     yield {"type": "signal", "message": "Signal sent", "signal": number.name, "pid": session.process.pid}
 
 
-async def parse_kill(request: web.Request, context: Context) -> tuple[Signals, timedelta]:
-    """Read signal and timeout from the query and, where it is silent, from a JSON body."""
+async def parse_kill(request: web.Request, switches: Switches) -> tuple[Signals, timedelta | None]:
+    """Read signal and timeout (None: for ever) from the query and, where it is silent, from a JSON body."""
     asked: dict[str, Any] = {}
-    if context.switches.kill_body is KillBody.READ and request.can_read_body:
+    if switches.kill_body is KillBody.READ and request.can_read_body:
         with contextlib.suppress(orjson.JSONDecodeError):
             body = orjson.loads(await request.read())
             asked = body if isinstance(body, dict) else {}
     asked = {**asked, **request.query}
     try:
-        number = parse_signal(str(asked.get("signal") or "SIGTERM"))
-        timeout = DEFAULT_GRACE if asked.get("timeout") is None else parse_duration(str(asked["timeout"]))
+        timeout = DEFAULT_GRACE if asked.get("timeout") is None else parse_timeout(str(asked["timeout"]), switches)
+        number = parse_signal(str(asked["signal"]), names=switches.signal_names) if asked.get("signal") else None
     except ValueError as error:
+        if str(error).startswith("unknown signal") and switches.unknown_signal is UnknownSignal.TERM:
+            return Signals.SIGTERM, timeout
         raise Refusal(400, {"error": str(error)}) from error
-    return number, timeout
+    return number or Signals.SIGTERM, timeout
+
+
+async def delete_session(request: web.Request) -> web.StreamResponse:
+    """DELETE /v1/sprites/{name}/exec/{session}, where there is one."""
+    sprite = get_sprite(request)
+    if sprite.switches.delete_session is DeleteSession.ABSENT:
+        raise web.HTTPMethodNotAllowed("DELETE", ["GET"])
+    await wake_or_fail(request, sprite)
+    session = sprite.sessions.get(request.match_info["session"])
+    if session is None or session.ended:
+        raise Refusal(404, f"session not found: {request.match_info['session']}")
+    with contextlib.suppress(WorldLost):
+        await sprite.signal(session, Signals.SIGKILL, sprite.switches.kill_reach)
+    return web.Response(status=204)
 
 
 async def post(request: web.Request) -> web.StreamResponse:
@@ -404,6 +524,8 @@ async def post(request: web.Request) -> web.StreamResponse:
     context, sprite = get_context(request), get_sprite(request)
     start = parse_start(request, sprite, context.isolation, post=True)
     body = await request.read() if start.command.stdin else b""
+    await wake(request, sprite)
+    check_sessions_limit(context, sprite)
     session = await start_session(sprite, start, get_cause(request))
     gone = asyncio.Event()
     client = Attachment(takes_input=True, abort=gone.set)
@@ -414,14 +536,21 @@ async def post(request: web.Request) -> web.StreamResponse:
     try:
         await session.take_input(client, body)
         session.take_input_end(client)
+        if sprite.switches.post_answer is PostAnswer.JSON:
+            return respond_json(await gather_post(client, session))
         await response.prepare(request)
+        merged = bytearray()
         while not gone.is_set():
             frame = await client.next_frame()
             session.note_sent()
             if isinstance(frame, Ending):
+                if merged:
+                    await response.write(bytes(merged))
                 await response.write_eof()
                 return response
-            if isinstance(frame, bytes):
+            if isinstance(frame, bytes) and sprite.switches.post_answer is PostAnswer.MERGED:
+                merged += frame
+            elif isinstance(frame, bytes):
                 await response.write(frame)
     except ConnectionError:
         with contextlib.suppress(WorldLost):
@@ -429,3 +558,14 @@ async def post(request: web.Request) -> web.StreamResponse:
     finally:
         session.detach(client)
     return drop_connection(request)
+
+
+async def gather_post(client: Attachment, session: Session) -> dict[str, Any]:
+    """Read a command's output to its end, for an answer in one piece."""
+    streams = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
+    while not isinstance(frame := await client.next_frame(), Ending):
+        session.note_sent()
+        if isinstance(frame, bytes) and frame[0] in streams:
+            streams[Stream(frame[0])] += frame[1:]
+    texts = {stream.name.lower(): bytes(data).decode(errors="replace") for stream, data in streams.items()}
+    return {**texts, "exit_code": session.process.exited.result()}

@@ -63,7 +63,9 @@ def render_text(kind: str, fields: Mapping[str, Any]) -> str:
     return orjson.dumps({"type": kind, **fields}).decode()
 
 
-def render_session_info(*, session_id: str, command: str, created: datetime, tty: bool) -> str:
+def render_session_info(
+    *, session_id: str | int, command: str, created: datetime, cols: int, rows: int, is_owner: bool, tty: bool
+) -> str:
     """
     Write the frame that comes first on create and on every attach.
 
@@ -75,12 +77,17 @@ def render_session_info(*, session_id: str, command: str, created: datetime, tty
             "session_id": session_id,
             "command": command,
             "created": int(created.timestamp()),
-            "cols": 0,
-            "rows": 0,
-            "is_owner": True,
+            "cols": cols,
+            "rows": rows,
+            "is_owner": is_owner,
             "tty": tty,
         },
     )
+
+
+def render_port(kind: str, port: int, pid: int) -> str:
+    """Write that a port was opened or closed. Observed: the address is that of the sprite's inner network."""
+    return render_text(kind, {"port": port, "address": "10.0.0.1", "pid": pid})
 
 
 def render_output(stream: Stream, data: bytes, *, tty: bool) -> bytes:
@@ -88,9 +95,9 @@ def render_output(stream: Stream, data: bytes, *, tty: bool) -> bytes:
     return data if tty else bytes([stream]) + data
 
 
-def render_exit(code: int) -> bytes:
-    """Write the last binary frame of a non-TTY session."""
-    return bytes([Stream.EXIT, code & 0xFF])
+def render_exit(code: int, *, code_bytes: int = 1) -> bytes:
+    """Write the last binary frame of a non-TTY session, with the code in so many bytes, big-endian."""
+    return bytes([Stream.EXIT]) + (code & 0xFF).to_bytes(code_bytes, "big")
 
 
 def parse_binary(frame: bytes, *, tty: bool) -> ClientFrame:

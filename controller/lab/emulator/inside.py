@@ -116,6 +116,15 @@ def build_root(folder: str) -> None:
     os.chdir("/")
 
 
+def hide_programs(names: list[str], search: str) -> None:
+    """Lay over these programs, wherever they are found, what says that they are missing."""
+    for name in names:
+        for place in {str(Path(place).resolve()) for place in search.split(":")}:
+            program = Path(place, name).resolve()
+            if program.is_file():
+                mount("/.sprite/bin/missing", str(program), "", MS_BIND)
+
+
 def read_processes() -> dict[int, tuple[int, str]]:
     """Read the parent and the state letter of every process that /proc shows; those that end meanwhile are none."""
     found: dict[int, tuple[int, str]] = {}
@@ -350,6 +359,7 @@ def main() -> None:
     try:
         if settings["namespaces"]:
             build_root(settings["folder"])
+            hide_programs(settings["hidden"], settings["search"])
         else:
             _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except OSError as error:

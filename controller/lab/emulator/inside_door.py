@@ -53,22 +53,24 @@ async def _read(request: web.Request) -> dict[str, Any]:
 async def list_tasks(request: web.Request) -> web.StreamResponse:
     """GET /v1/tasks."""
     sprite = request[INSIDE_SPRITE]
-    return respond_json({"tasks": [render_task(task) for task in sprite.tasks.live(get_context(request).clock.now())]})
+    return respond_json({"tasks": [render_task(task) for task in sprite.tasks.live(sprite.task_now())]})
 
 
 @handles_refusals
 async def show_task(request: web.Request) -> web.StreamResponse:
     """GET /v1/tasks/{task}."""
-    task = request[INSIDE_SPRITE].tasks.get(request.match_info["task"], get_context(request).clock.now())
-    return respond_json(render_task(task))
+    sprite = request[INSIDE_SPRITE]
+    return respond_json(render_task(sprite.tasks.get(request.match_info["task"], sprite.task_now())))
 
 
 @handles_refusals
 async def create_task(request: web.Request) -> web.StreamResponse:
     """POST /v1/tasks."""
     sprite, body = request[INSIDE_SPRITE], await _read(request)
-    name, expire = parse_name(body.get("name")), parse_expire(body.get("expire"))
-    task = sprite.tasks.create(name, expire, get_context(request).clock.now())
+    switches = sprite.switches
+    name = parse_name(body.get("name"), names=switches.task_names)
+    expire = parse_expire(body.get("expire"), limits=switches.task_expire)
+    task = sprite.tasks.create(name, expire, sprite.task_now())
     sprite.arm()
     return respond_json(render_task(task), status=201)
 
@@ -76,11 +78,11 @@ async def create_task(request: web.Request) -> web.StreamResponse:
 @handles_refusals
 async def put_task(request: web.Request) -> web.StreamResponse:
     """PUT /v1/tasks/{task} and PUT /v1/tasks."""
-    context, sprite, body = get_context(request), request[INSIDE_SPRITE], await _read(request)
-    name = parse_name(request.match_info.get("task", body.get("name")))
-    task = sprite.tasks.put(
-        name, parse_expire(body.get("expire")), context.clock.now(), hour=context.switches.task_hour
-    )
+    sprite, body = request[INSIDE_SPRITE], await _read(request)
+    switches = sprite.switches
+    name = parse_name(request.match_info.get("task", body.get("name")), names=switches.task_names)
+    expire = parse_expire(body.get("expire"), limits=switches.task_expire)
+    task = sprite.tasks.put(name, expire, sprite.task_now(), hour=switches.task_hour)
     sprite.arm()
     return respond_json(render_task(task))
 
@@ -89,7 +91,7 @@ async def put_task(request: web.Request) -> web.StreamResponse:
 async def delete_task(request: web.Request) -> web.StreamResponse:
     """DELETE /v1/tasks/{task}."""
     sprite = request[INSIDE_SPRITE]
-    sprite.tasks.remove(request.match_info["task"], get_context(request).clock.now())
+    sprite.tasks.remove(request.match_info["task"], sprite.task_now())
     sprite.arm()
     return web.Response(status=204)
 

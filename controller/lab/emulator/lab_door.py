@@ -24,12 +24,13 @@ from controller.lab.emulator.exec_door import Start, build_environment, start_se
 from controller.lab.emulator.faults import FaultRule
 from controller.lab.emulator.inside_door import render_task
 from controller.lab.emulator.lifecycle import Status
+from controller.lab.emulator.mixing import draw_mix
 from controller.lab.emulator.requestlog import Filter
 from controller.lab.emulator.sessions import Session
 from controller.lab.emulator.settings import HOME, Isolation
 from controller.lab.emulator.sprites import Sprite
 from controller.lab.emulator.strict import Seconds, Strict
-from controller.lab.emulator.switches import Switches
+from controller.lab.emulator.switches import LIES, Switches, is_for_one_sprite, list_values
 from controller.lab.emulator.world import Command
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -67,6 +68,12 @@ class NewState(Strict):
     """A state to be in at once, whatever would keep the sprite from it."""
 
     status: Status
+
+
+class Seed(Strict):
+    """Of a mix of lies."""
+
+    seed: Annotated[int, Field(ge=0)]
 
 
 class Advance(Strict):
@@ -149,7 +156,7 @@ def render_lab_sprite(context: Context, sprite: Sprite) -> dict[str, Any]:
         "api_socket": str(sprite.socket_path),
         "wakes": asdict(sprite.wakes),
         "sessions": [render_lab_session(session) for session in sprite.sessions.values()],
-        "tasks": [render_task(task) for task in sprite.tasks.live(context.clock.now())],
+        "tasks": [render_task(task) for task in sprite.tasks.live(sprite.task_now())],
     }
 
 
@@ -163,6 +170,7 @@ async def show(request: web.Request) -> web.StreamResponse:
             "sessions": sum(len(sprite.sessions) for sprite in context.list_sprites()),
             "organizations": [organization.slug for organization in context.list_organizations()],
             "switches": context.switches.model_dump(mode="json"),
+            "random_seed": context.random_seed,
         }
     )
 
@@ -219,12 +227,83 @@ async def show_switches(request: web.Request) -> web.StreamResponse:
 async def change_switches(request: web.Request) -> web.StreamResponse:
     """PATCH /_lab/switches: those named change, the others stay."""
     context = get_context(request)
+    set_switches(context, context.switches.model_copy(update=await read_changes(request)))
+    return await show_switches(request)
+
+
+async def reset_switches(request: web.Request) -> web.StreamResponse:
+    """DELETE /_lab/switches: for all as at the start; what is set for one sprite stays."""
+    context = get_context(request)
+    context.random_seed = context.settings.random_lies
+    set_switches(context, context.settings.build_switches())
+    return await show_switches(request)
+
+
+async def read_changes(request: web.Request) -> dict[str, Any]:
+    """Read the switches that a request names, as values."""
     changed = await _read(request, Switches)
-    values = {name: getattr(changed, name) for name in changed.model_fields_set}
-    context.switches = context.switches.model_copy(update=values)
+    return {name: getattr(changed, name) for name in changed.model_fields_set}
+
+
+def set_switches(context: Context, switches: Switches) -> None:
+    """Behave differently from now on."""
+    context.switches = switches
     for sprite in context.list_sprites():
         sprite.arm()
-    return respond_json(context.switches.model_dump(mode="json"))
+
+
+async def show_lies(request: web.Request) -> web.StreamResponse:
+    """GET /_lab/lies: the table of all switches with what is told now, and the mix."""
+    context = get_context(request)
+    now = context.switches.model_dump(mode="json")
+    fields = Switches.model_fields
+    lies = [
+        {
+            "name": name,
+            "points": lie.points,
+            "says": lie.says,
+            "values": list_values(fields[name]),
+            "default": fields[name].default,
+            "now": now[name],
+            "scope": lie.scope.value,
+            "mixed": lie.mixed,
+            "never_mixed_because": lie.kept,
+        }
+        for name, lie in LIES.items()
+    ]
+    mix = None if context.random_seed is None else draw_mix(context.random_seed).render()
+    return respond_json({"lies": lies, "random": mix})
+
+
+async def tell_random_lies(request: web.Request) -> web.StreamResponse:
+    """POST /_lab/random-lies: the mix of a seed over the switches of the start, in place of all that was set since."""
+    context = get_context(request)
+    mix = draw_mix((await _read(request, Seed)).seed)
+    context.random_seed = mix.seed
+    set_switches(context, mix.build_switches(context.settings.switches))
+    return respond_json(mix.render())
+
+
+async def show_sprite_switches(request: web.Request) -> web.StreamResponse:
+    """GET /_lab/sprites/{name}/switches: all as they are for this sprite, and which are set for it alone."""
+    sprite = find_sprite(request)
+    own = sprite.switches.model_dump(mode="json", include=set(sprite.own_switches))
+    return respond_json({"own": own, "all": sprite.switches.model_dump(mode="json")})
+
+
+async def change_sprite_switches(request: web.Request) -> web.StreamResponse:
+    """PATCH /_lab/sprites/{name}/switches: for this sprite alone."""
+    changes = await read_changes(request)
+    if common := sorted(name for name in changes if not is_for_one_sprite(name)):
+        raise ValueError(f"{', '.join(common)}: about the whole API, so set it with PATCH /_lab/switches")
+    find_sprite(request).set_own_switches(changes)
+    return await show_sprite_switches(request)
+
+
+async def reset_sprite_switches(request: web.Request) -> web.StreamResponse:
+    """DELETE /_lab/sprites/{name}/switches: as for all others."""
+    find_sprite(request).set_own_switches({})
+    return await show_sprite_switches(request)
 
 
 async def show_clock(request: web.Request) -> web.StreamResponse:
@@ -276,7 +355,7 @@ async def start_sessions(context: Context, sprite: Sprite, wanted: NewSessions) 
             argv=wanted.argv,
             path=wanted.argv[0],
             directory=wanted.dir or home,
-            environment=build_environment(pairs, sprite, context.isolation),
+            environment=build_environment(pairs, sprite, context.isolation, tty=wanted.tty),
             tty=wanted.tty,
             stdin=wanted.stdin,
             rows=wanted.rows,
@@ -331,8 +410,8 @@ async def list_processes(request: web.Request) -> web.StreamResponse:
 
 async def list_tasks(request: web.Request) -> web.StreamResponse:
     """GET /_lab/sprites/{name}/tasks."""
-    now = get_context(request).clock.now()
-    return respond_json({"tasks": [render_task(task) for task in find_sprite(request).tasks.live(now)]})
+    sprite = find_sprite(request)
+    return respond_json({"tasks": [render_task(task) for task in sprite.tasks.live(sprite.task_now())]})
 
 
 async def reset(request: web.Request) -> web.StreamResponse:
@@ -343,7 +422,8 @@ async def reset(request: web.Request) -> web.StreamResponse:
             await context.delete_sprite(organization, name)
     context.faults.disarm()
     context.log.clear()
-    context.switches = context.settings.switches
+    context.switches = context.settings.build_switches()
+    context.random_seed = context.settings.random_lies
     return web.Response(status=204)
 
 
@@ -357,6 +437,9 @@ ROUTES: Final = (
     ("DELETE", "/_lab/faults/{number:[0-9]+}", disarm_faults),
     ("GET", "/_lab/switches", show_switches),
     ("PATCH", "/_lab/switches", change_switches),
+    ("DELETE", "/_lab/switches", reset_switches),
+    ("GET", "/_lab/lies", show_lies),
+    ("POST", "/_lab/random-lies", tell_random_lies),
     ("GET", "/_lab/clock", show_clock),
     ("POST", "/_lab/clock", advance_clock),
     ("POST", "/_lab/reset", reset),
@@ -364,6 +447,9 @@ ROUTES: Final = (
     ("POST", "/_lab/sprites", create_sprites),
     ("GET", "/_lab/sprites/{name}", show_sprite),
     ("PUT", "/_lab/sprites/{name}/state", set_state),
+    ("GET", "/_lab/sprites/{name}/switches", show_sprite_switches),
+    ("PATCH", "/_lab/sprites/{name}/switches", change_sprite_switches),
+    ("DELETE", "/_lab/sprites/{name}/switches", reset_sprite_switches),
     ("GET", "/_lab/sprites/{name}/sessions", list_lab_sessions),
     ("POST", "/_lab/sprites/{name}/sessions", create_sessions),
     ("GET", "/_lab/sprites/{name}/processes", list_processes),

@@ -23,6 +23,7 @@ class Facts:
     """What keeps a sprite awake."""
 
     attached: bool
+    """Whether a session does: by default, one with a client."""
     last_activity: datetime
     tasks_until: datetime | None
     """The latest expiry of a live task."""

@@ -123,6 +123,10 @@ class RecordWorld:
         for process in list(self._processes.values()):
             process.end(137)
 
+    def read_ports(self, leader: int) -> dict[int, int]:  # noqa: ARG002 - a record opens no port
+        """List no ports."""
+        return {}
+
     def read_table(self) -> list[ProcessEntry]:
         """List the records."""
         return [ProcessEntry(None, p.pid, 1, "S", p.argv) for p in self._processes.values()]

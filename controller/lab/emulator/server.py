@@ -20,18 +20,22 @@ from aiohttp.typedefs import Handler
 
 from controller.clock import Clock, SystemClock
 from controller.lab.emulator import exec_door, inside_door, lab_door, sprites_door
+from controller.lab.emulator.accounts import Organization
 from controller.lab.emulator.answers import (
     FAULT,
     NDJSON,
     Dropped,
     Refusal,
     build_request_headers,
+    drop_connection,
     respond_json,
     run_with_fault,
 )
 from controller.lab.emulator.context import CONTEXT, ENTRY, ORGANIZATION, Context
 from controller.lab.emulator.inside_door import INSIDE_SPRITE, Doors
 from controller.lab.emulator.labclock import LabClock
+from controller.lab.emulator.limits import refuse
+from controller.lab.emulator.mixing import Mix
 from controller.lab.emulator.requestlog import CAUSE_HEADER, Entry, RequestLog
 from controller.lab.emulator.settings import EmulatorSettings, Isolation
 from controller.lab.emulator.sprites import Sprite, Surroundings
@@ -51,6 +55,8 @@ STATIC_ROUTES: Final = {
     ("PUT", "/v1/sprites/{name}"): "sprites.update",
     ("DELETE", "/v1/sprites/{name}"): "sprites.delete",
     ("GET", "/v1/sprites/{name}/check"): "sprites.check",
+    ("POST", "/v1/sprites/{name}/restart"): "sprites.restart",
+    ("DELETE", "/v1/sprites/{name}/exec/{session}"): "exec.delete",
     ("GET", "/v1/sprites/{name}/exec/{session}"): "exec.attach",
     ("POST", "/v1/sprites/{name}/exec/{session}/kill"): "exec.kill",
 }
@@ -107,6 +113,11 @@ class Emulator:
     def tokens(self) -> tuple[str, ...]:
         """All tokens."""
         return self._tokens
+
+    @property
+    def mix(self) -> Mix | None:
+        """The lies that were drawn at the start."""
+        return self._settings.draw_mix()
 
     @property
     def isolation(self) -> Isolation:
@@ -195,7 +206,8 @@ class Emulator:
     def _build_context(self, folder: Path, isolation: Isolation, group: asyncio.TaskGroup) -> Context:
         context = Context(
             settings=self._settings,
-            switches=self._settings.switches,
+            switches=self._settings.build_switches(),
+            random_seed=self._settings.random_lies,
             isolation=isolation,
             wall=self._wall,
             clock=LabClock(self._wall),
@@ -218,9 +230,11 @@ class Emulator:
         router.add_put("/v1/sprites/{name}", sprites_door.update)
         router.add_delete("/v1/sprites/{name}", sprites_door.delete)
         router.add_get("/v1/sprites/{name}/check", sprites_door.check)
+        router.add_post("/v1/sprites/{name}/restart", sprites_door.restart)
         router.add_get("/v1/sprites/{name}/exec", exec_door.exec_get)
         router.add_post("/v1/sprites/{name}/exec", exec_door.post)
         router.add_get("/v1/sprites/{name}/exec/{session}", exec_door.attach_by_path)
+        router.add_delete("/v1/sprites/{name}/exec/{session}", exec_door.delete_session)
         router.add_post("/v1/sprites/{name}/exec/{session}/kill", exec_door.kill)
         for method, path, handler in lab_door.ROUTES:
             router.add_route(method, path, lab_door.guard(handler))
@@ -262,9 +276,23 @@ class Emulator:
             response: web.StreamResponse = respond_json({"error": "authentication failed"}, status=401)
         else:
             request[ORGANIZATION] = organization
-            response = await self._face_fault(request, handler)
+            response = await self._face_limits(request, handler, organization)
         self._finish(request, response)
         return response
+
+    async def _face_limits(
+        self, request: web.Request, handler: Handler, organization: Organization
+    ) -> web.StreamResponse:
+        context = request.app[CONTEXT]
+        switches, now = context.switches, self._wall.now()
+        exceeded = organization.limits.take_request(switches, now)
+        if exceeded is not None:
+            return refuse(exceeded, switches, now).respond()
+        if request.method == "GET" and not exec_door.is_upgrade(request):
+            context.reads += 1
+            if switches.dropped_read_every > 0 and context.reads % switches.dropped_read_every == 0:
+                return drop_connection(request)
+        return await self._face_fault(request, handler)
 
     @web.middleware
     async def _meet_inside(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -330,7 +358,11 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     entry = request.get(ENTRY)
     if isinstance(entry, Entry) and not isinstance(response, Dropped):
         entry.status = response.status
-    for name, value in build_request_headers().items():
+    organization = request.get(ORGANIZATION)
+    limits = {}
+    if isinstance(organization, Organization):
+        limits = organization.limits.render_headers(request.app[CONTEXT].switches)
+    for name, value in {**build_request_headers(), **limits}.items():
         response.headers.setdefault(name, value)
 
 

@@ -17,7 +17,18 @@ from typing import Final
 
 from controller.lab.emulator.frames import Stream, render_exit, render_output, render_session_info, render_text
 from controller.lab.emulator.labclock import LabClock, Timer
-from controller.lab.emulator.switches import InputFrom, IsActive, Replay, Switches, TextExit, TtyClose
+from controller.lab.emulator.switches import (
+    IdType,
+    InputFrom,
+    IsActive,
+    IsOwner,
+    Replay,
+    RunOnFrom,
+    Shown,
+    SocketClose,
+    Switches,
+    TextExit,
+)
 from controller.lab.emulator.world import Process
 
 DRAIN_SECONDS: Final = 1.0
@@ -41,6 +52,12 @@ class Ending(Enum):
     """Close 1000."""
     LINGER = auto()
     """Close 1000 after the linger time, unless the client closes first."""
+    LINGER_THEN_DROP = auto()
+    """The same without a close frame."""
+
+
+NOISE: Final = ('{"type":"weather","sunny":true}', "not json")
+"""What a client must ignore: an unknown type, and text that is no JSON."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +112,13 @@ class Session:
         tty: bool,
         stdin: bool,
         directory: str,
+        argv: tuple[str, ...],
         size: Size,
         run_on: timedelta,
         on_activity: Callable[[], None],
         on_ended: Callable[["Session"], None],
         on_overdue: Callable[["Session"], None],
+        is_lost: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Begin to listen to a process that has just started.
@@ -109,11 +128,13 @@ class Session:
             on_activity: Told of output and input.
             on_ended: Told when the process has ended: from then on the session is not listed.
             on_overdue: Told when `run_on` has passed.
+            is_lost: Asked at the end of a fast command: whether it ends without output and without an exit.
         """
         self.process = process
         self.id = str(process.pid)
         self.tty = tty
         self.directory = directory
+        self.argv = argv
         self.size = size
         self.created: datetime = clock.now()
         self.last_activity: datetime | None = None
@@ -127,11 +148,15 @@ class Session:
         self._on_activity = on_activity
         self._on_ended = on_ended
         self._on_overdue = on_overdue
+        self._is_lost = is_lost
+        self._lost = False
+        self._creator: Attachment | None = None
         self._ring: deque[tuple[Stream, bytes]] = deque()
         self._ring_bytes = 0
         self._rate: tuple[datetime, int] = (self.created, 0)
         self._countdown: Timer | None = None
-        self._fast: list[tuple[Stream, bytes]] | None = [] if switches().fast_path and not tty else None
+        holds_back = not tty and (switches().fast_path or switches().lost_fast_every > 0)
+        self._fast: list[tuple[Stream, bytes]] | None = [] if holds_back else None
         self._frozen = False
         self._exit_taken = False
         self._drained = False
@@ -167,14 +192,23 @@ class Session:
 
     def attach(self, client: Attachment, *, replay: bool) -> None:
         """Send who this is and what was, and from then on everything."""
-        if self._switches().debug_frames:
+        switches = self._switches()
+        before, after = NOISE if switches.noise_frames else ("", "")
+        if switches.debug_frames:
             client.push(render_text("debug", {"msg": "session created", "pid": self.process.pid, "t_ms": 0}))
+        if before:
+            client.push(before)
         client.push(self.render_info())
+        if after:
+            client.push(after)
         if replay:
             for frame in self._render_replay():
                 client.push(frame)
+        else:
+            self._creator = client
         self.clients.append(client)
-        self.stop_countdown()
+        if not self._counts_for_creator:
+            self.stop_countdown()
 
     def detach(self, client: Attachment) -> None:
         """Go on without this client; twice is once."""
@@ -183,6 +217,8 @@ class Session:
             self._balance()
             if not self.clients:
                 self._on_activity()
+            creator_left = client is self._creator
+            if creator_left or not (self.clients or self._counts_for_creator):
                 self.start_countdown()
 
     def drop_clients(self) -> None:
@@ -204,7 +240,8 @@ class Session:
     def start_countdown(self) -> None:
         """Count down to the end, unless somebody is attached or it may run without limit."""
         self.stop_countdown()
-        if self._run_on > timedelta() and not (self.clients or self.ended or self._finished or self._frozen):
+        watched = self.clients and not self._counts_for_creator
+        if self._run_on > timedelta() and not (watched or self.ended or self._finished or self._frozen):
             self._countdown = self._clock.call_later(self._run_on, lambda: self._on_overdue(self))
 
     def stop_countdown(self) -> None:
@@ -212,6 +249,10 @@ class Session:
         if self._countdown is not None:
             self._countdown.cancel()
             self._countdown = None
+
+    def set_run_on(self, run_on: timedelta) -> None:
+        """Let a client that attaches say anew how long it may outlive its clients."""
+        self._run_on = run_on
 
     async def take_input(self, client: Attachment, data: bytes) -> None:
         """Hand input to the process, if this client's counts."""
@@ -237,8 +278,18 @@ class Session:
         self._balance()
 
     def render_info(self) -> str:
-        """Write the session's first frame."""
-        return render_session_info(session_id=self.id, command=self.process.command, created=self.created, tty=self.tty)
+        """Write the session's first frame, for a client that is about to attach."""
+        switches = self._switches()
+        shown = self.size if switches.info_size is Shown.REAL else Size(0, 0)
+        return render_session_info(
+            session_id=int(self.id) if switches.session_ids is IdType.INTEGER else self.id,
+            command=self.process.command,
+            created=self.created,
+            cols=shown.cols,
+            rows=shown.rows,
+            is_owner=switches.is_owner is IsOwner.ALWAYS or (switches.is_owner is IsOwner.FIRST and not self.clients),
+            tty=self.tty,
+        )
 
     def close(self) -> None:
         """Forget everything: the sprite is gone."""
@@ -249,16 +300,21 @@ class Session:
         self._finished = True
         self.process.close()
 
+    @property
+    def _counts_for_creator(self) -> bool:
+        return self._creator is not None and self._switches().run_on_from is RunOnFrom.CREATOR
+
     def _may_type(self, client: Attachment) -> bool:
         if not self._stdin or not client.takes_input:
             return False
+        typing = [other for other in self.clients if other.takes_input]
         match self._switches().input_from:
             case InputFrom.ALL:
                 return True
             case InputFrom.OWNER:
-                return self.clients[:1] == [client]
+                return typing[:1] == [client]
             case InputFrom.NEWEST:
-                return self.clients[-1:] == [client]
+                return typing[-1:] == [client]
 
     def _touch(self) -> None:
         self.last_activity = self._clock.now()
@@ -272,7 +328,7 @@ class Session:
         self._remember(stream, data)
         if self._fast is not None:
             self._fast.append((stream, data))
-        else:
+        elif not self._lost:
             self._send(stream, data)
 
     def _send(self, stream: Stream, data: bytes) -> None:
@@ -302,6 +358,8 @@ class Session:
             case _ if self.tty:
                 screen = b"".join(data for _, data in self._ring)
                 return [screen] if screen else []
+            case _ if not self._switches().replay_without_tty:
+                return []
             case _:
                 return [render_output(stream, data, tty=False) for stream, data in self._ring]
 
@@ -310,7 +368,7 @@ class Session:
 
     def _leave_fast_path(self) -> None:
         held, self._fast = self._fast or [], None
-        for stream, data in held:
+        for stream, data in () if self._lost else held:
             self._send(stream, data)
 
     def _take_drained(self) -> None:
@@ -324,7 +382,8 @@ class Session:
         self._on_ended(self)
         if self._finished:
             return
-        if not self.tty and self._switches().text_exit is TextExit.EARLY:
+        self._lost = self._fast is not None and self._is_lost()
+        if not self.tty and not self._lost and self._switches().text_exit is TextExit.EARLY:
             self._push(self._render_text_exit())
         if self._drained:
             self._finish()
@@ -335,23 +394,34 @@ class Session:
         if self._finished:
             return
         switches = self._switches()
-        if self._fast is not None:
-            merged = b"".join(data for _, data in self._fast)[:FAST_BYTES]
-            self._fast = None
-            if merged:
-                self._send(Stream.STDOUT, merged)
+        if self._lost:
+            self._push(Ending.NORMAL)
+            self.close()
+            return
+        self._send_fast()
         if self.tty:
-            self._push(self._render_text_exit())
-            self._push(Ending.DROP if switches.tty_close is TtyClose.DROP else Ending.NORMAL)
+            if switches.tty_text_exit:
+                self._push(self._render_text_exit())
+            self._push(Ending.DROP if switches.tty_close is SocketClose.DROP else Ending.NORMAL)
         else:
             if switches.text_exit is TextExit.LATE:
                 self._push(self._render_text_exit())
-            self._push(render_exit(self.process.exited.result()))
-            self._push(Ending.LINGER)
+            if switches.binary_exit:
+                self._push(render_exit(self.process.exited.result(), code_bytes=switches.exit_bytes))
+            self._push(Ending.LINGER if switches.pipe_close is SocketClose.NORMAL else Ending.LINGER_THEN_DROP)
         self.close()
 
+    def _send_fast(self) -> None:
+        """Send what a fast command has written: as one stream, or as it came."""
+        held, self._fast = self._fast or [], None
+        if not self._switches().fast_path:
+            for stream, data in held:
+                self._send(stream, data)
+        elif merged := b"".join(data for _, data in held)[:FAST_BYTES]:
+            self._send(Stream.STDOUT, merged)
+
     def _render_text_exit(self) -> str:
-        return render_text("exit", {"exit_code": self.process.exited.result()})
+        return render_text("exit", {self._switches().exit_field.value: self.process.exited.result()})
 
     def _push(self, frame: str | bytes | Ending) -> None:
         for client in self.clients:

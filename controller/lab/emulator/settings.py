@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from controller.lab.emulator.mixing import Mix, draw_mix
 from controller.lab.emulator.strict import Strict
 from controller.lab.emulator.switches import Switches
 
@@ -48,3 +49,14 @@ class EmulatorSettings(Strict):
     folder: Path | None = None
     """Where the sprites' homes lie, by a short path; None: a temporary folder, removed at the end."""
     switches: Switches = Switches()
+    random_lies: Annotated[int, Field(ge=0)] | None = None
+    """The seed of a mix of lies; what `switches` sets stays as it is there. None: no mix."""
+
+    def draw_mix(self) -> Mix | None:
+        """Draw the mix, if one is wanted."""
+        return None if self.random_lies is None else draw_mix(self.random_lies)
+
+    def build_switches(self) -> Switches:
+        """Tell how the emulator behaves at its start."""
+        mix = self.draw_mix()
+        return self.switches if mix is None else mix.build_switches(self.switches)

@@ -19,11 +19,11 @@ from signal import SIGKILL, Signals
 from typing import Any, Final
 
 from controller.lab.emulator.labclock import LabClock, Timer
-from controller.lab.emulator.lifecycle import Facts, Pauses, Status, judge_idle
+from controller.lab.emulator.lifecycle import Facts, Pauses, Status, StaysAwake, judge_idle
 from controller.lab.emulator.records import RecordWorld
 from controller.lab.emulator.sessions import Session, Size
 from controller.lab.emulator.settings import Isolation
-from controller.lab.emulator.switches import KillReach, Switches
+from controller.lab.emulator.switches import KeptAwakeBy, KillReach, Survive, Switches, TaskClock
 from controller.lab.emulator.tasks import TaskBook
 from controller.lab.emulator.world import Command, NamespacesMissing, World, WorldLost, build_folder, start_world
 
@@ -41,6 +41,13 @@ for word; do
 done
 exec curl --unix-socket "${SPRITE_API_SOCKET:-/.sprite/api.sock}" "$@"
 """
+
+
+MISSING: Final = """#!/bin/sh
+echo "sh: 1: ${0##*/}: not found" >&2
+exit 127
+"""
+"""Lies where a program would be that the image has not."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,14 @@ class Sprite:
         self.last_running_at: datetime | None = None
         self.last_warming_at: datetime | None = None
         self.sessions: dict[str, Session] = {}
+        self.config: dict[str, Any] = {}
+        """What its create said of it besides name and settings."""
+        self.creates = 0
+        """How many execs were started, for the switch that loses some of them."""
+        self._fast_ends = 0
+        self._own: dict[str, Any] = {}
+        self._merged: tuple[Switches, Switches] | None = None
+        self._paused_at: datetime | None = None
         self.trailing: deque[tuple[datetime, Session]] = deque(maxlen=ENDED_IDS)
         """Ended sessions with the moment of their end, for a list that trails."""
         self.ended_ids: deque[str] = deque(maxlen=ENDED_IDS)
@@ -109,10 +124,36 @@ class Sprite:
         return self._status
 
     @property
+    def switches(self) -> Switches:
+        """How it behaves: as all do, but for what is set for it alone."""
+        common = self._all.switches()
+        if not self._own:
+            return common
+        if self._merged is None or self._merged[0] is not common:
+            self._merged = common, common.model_copy(update=self._own)
+        return self._merged[1]
+
+    @property
+    def own_switches(self) -> dict[str, Any]:
+        """What is set for it alone."""
+        return dict(self._own)
+
+    def set_own_switches(self, values: dict[str, Any]) -> None:
+        """Set for it alone; an empty mapping takes all of that back."""
+        self._own = {**self._own, **values} if values else {}
+        self._merged = None
+        self.arm()
+
+    def task_now(self) -> datetime:
+        """Tell the moment that its tasks' expiry is compared with: it may stand still during a pause."""
+        stands = self._paused_at is not None and self.switches.task_clock is TaskClock.STOPS
+        return self._paused_at if stands and self._paused_at is not None else self._clock.now()
+
+    @property
     def shown_status(self) -> Status:
         """What the metadata says it is: that may lag."""
         former, since = self._former
-        lag = timedelta(seconds=self._all.switches().status_lag_seconds)
+        lag = timedelta(seconds=self.switches.status_lag_seconds)
         return former if self._clock.now() < since + lag else self._status
 
     @property
@@ -123,8 +164,13 @@ class Sprite:
     def touch(self) -> None:
         """Notice activity."""
         self._active_at = self._clock.now()
-        if self._timer is None and self._all.switches().idle_seconds > 0:
+        if self._timer is None and self.switches.idle_seconds > 0:
             self.arm()
+
+    def note_read(self) -> None:
+        """Notice a read that wakes nothing: by switch it counts as activity of a sprite that runs."""
+        if self._status is Status.RUNNING and self.switches.reads_count:
+            self.touch()
 
     async def wake(self, cause: str) -> None:
         """Be running, from whatever state."""
@@ -139,15 +185,17 @@ class Sprite:
             session = Session(
                 process,
                 clock=self._clock,
-                switches=self._all.switches,
+                switches=lambda: self.switches,
                 tty=command.tty,
                 stdin=command.stdin,
                 directory=command.directory,
+                argv=command.argv,
                 size=Size(command.rows, command.cols),
                 run_on=run_on,
                 on_activity=self.touch,
                 on_ended=self._forget,
                 on_overdue=self._end_overdue,
+                is_lost=self._is_fast_end_lost,
             )
             self.sessions[session.id] = session
             return session
@@ -169,13 +217,24 @@ class Sprite:
         async with self._transition:
             await self._chill()
 
+    async def restart(self, cause: str, *, keeps: bool) -> None:
+        """Have a machine of its own again, with or without the sessions of before."""
+        async with self._transition:
+            if not keeps:
+                await self._chill(ends=True)
+            await self._wake(cause)
+
     async def delete(self) -> None:
         """Be gone, with everything."""
         async with self._transition:
             self.deleted = True
-            await self._chill()
+            await self._chill(ends=True)
             await self._all.close_door(self)
             await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def read_ports(self, session: Session) -> dict[int, int]:
+        """List the ports on which a session's processes listen, with the inner id of the process."""
+        return {} if self._world is None else self._world.read_ports(session.process.pid)
 
     def read_table(self) -> list[Any]:
         """List its processes."""
@@ -183,7 +242,7 @@ class Sprite:
 
     def find_listed(self) -> list[Session]:
         """List the sessions as the API does: an ended one may trail."""
-        trail = timedelta(seconds=self._all.switches().list_trail_seconds)
+        trail = timedelta(seconds=self.switches.list_trail_seconds)
         now = self._clock.now()
         live = (session for session in self.sessions.values() if not session.ended)
         return [*live, *(session for ended, session in self.trailing if now - ended < trail)]
@@ -193,18 +252,12 @@ class Sprite:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        switches = self._all.switches()
+        switches = self.switches
         if self._status is Status.WARM and switches.cold_after_seconds > 0 and self.last_warming_at is not None:
             left = self.last_warming_at + timedelta(seconds=switches.cold_after_seconds) - self._clock.now()
             self._timer = self._clock.call_later(left, self._grow_cold)
         elif self._status is Status.RUNNING:
-            until = max((task.expires_at for task in self.tasks.live(self._clock.now())), default=None)
-            attached = any(session.clients for session in self.sessions.values())
-            judgement = judge_idle(
-                Facts(attached=attached, last_activity=self._active_at, tasks_until=until),
-                idle_after=timedelta(seconds=switches.idle_seconds),
-                now=self._clock.now(),
-            )
+            judgement = self._judge_idle()
             if isinstance(judgement, Pauses):
                 self._all.run(self._pause_if_idle())
             elif judgement.until is not None:
@@ -212,16 +265,33 @@ class Sprite:
 
     async def _pause_if_idle(self) -> None:
         async with self._transition:
-            until = max((task.expires_at for task in self.tasks.live(self._clock.now())), default=None)
-            facts = Facts(
-                attached=any(session.clients for session in self.sessions.values()),
-                last_activity=self._active_at,
-                tasks_until=until,
-            )
-            idle_after = timedelta(seconds=self._all.switches().idle_seconds)
-            if isinstance(judge_idle(facts, idle_after=idle_after, now=self._clock.now()), Pauses):
+            if isinstance(self._judge_idle(), Pauses):
                 await self._pause()
         self.arm()
+
+    def _judge_idle(self) -> StaysAwake | Pauses:
+        facts = Facts(
+            attached=any(self._keeps_awake(session) for session in self.sessions.values()),
+            last_activity=self._active_at,
+            tasks_until=max((task.expires_at for task in self.tasks.live(self._clock.now())), default=None),
+        )
+        return judge_idle(facts, idle_after=timedelta(seconds=self.switches.idle_seconds), now=self._clock.now())
+
+    def _keeps_awake(self, session: Session) -> bool:
+        match self.switches.kept_awake_by:
+            case KeptAwakeBy.NONE:
+                return False
+            case KeptAwakeBy.ATTACHED:
+                return bool(session.clients)
+            case KeptAwakeBy.TERMINALS:
+                return bool(session.clients) or (session.tty and not session.ended)
+            case KeptAwakeBy.SESSIONS:
+                return bool(session.clients) or not session.ended
+
+    def _is_fast_end_lost(self) -> bool:
+        every = self.switches.lost_fast_every
+        self._fast_ends += 1
+        return every > 0 and self._fast_ends % every == 0
 
     def _grow_cold(self) -> None:
         async def grow_cold() -> None:
@@ -234,20 +304,16 @@ class Sprite:
     async def _wake(self, cause: str) -> World:
         if self.deleted:
             raise WorldLost("The sprite is deleted.")
-        switches = self._all.switches()
+        switches = self.switches
         match self._status:
             case Status.COLD:
                 self.wakes.note(cause)
                 await self._clock.sleep(timedelta(seconds=switches.wake_cold_seconds))
-                self._world = await self._start()
+                await self._go_on()
             case Status.WARM:
                 self.wakes.note(cause)
                 await self._clock.sleep(timedelta(seconds=switches.wake_warm_seconds))
-                if self._world is None:
-                    self._world = await self._start()
-                await self._world.thaw()
-                for session in self.sessions.values():
-                    session.thaw()
+                await self._go_on()
             case Status.RUNNING:
                 pass
         if self._world is None:
@@ -258,35 +324,81 @@ class Sprite:
             self._become(Status.RUNNING)
         return self._world
 
+    async def _go_on(self) -> None:
+        """Start the processes, or let those go on that a pause has only stopped."""
+        if self._world is None:
+            self._world = await self._start()
+        else:
+            await self._world.thaw()
+            for session in self.sessions.values():
+                session.thaw()
+        if self._paused_at is not None and self.switches.task_clock is TaskClock.STOPS:
+            self.tasks.shift(self._clock.now() - self._paused_at)
+        self._paused_at = None
+
     async def _start(self) -> World:
         if self._all.isolation is Isolation.RECORDS:
-            return RecordWorld(lambda: self._all.switches().record_output)
-        await asyncio.to_thread(self._build_folder)
+            return RecordWorld(lambda: self.switches.record_output)
+        hidden = () if self.switches.curl_in_image else ("curl",)
+        await asyncio.to_thread(self._build_folder, hidden)
         await self._all.open_door(self)
         try:
-            return await start_world(self.folder, self._all.isolation, self._lose_world)
+            return await start_world(self.folder, self._all.isolation, self._lose_world, hidden=hidden)
         except NamespacesMissing as error:
             # It worked at the start of the emulator: this is a shortage.
             raise WorldLost(f"The sprite does not start: {error}") from error
 
-    def _build_folder(self) -> None:
+    def _build_folder(self, hidden: tuple[str, ...]) -> None:
         build_folder(self.folder)
-        helper = self.folder / "sprite" / "bin" / "sprite-env"
-        helper.write_text(SPRITE_ENV)
-        helper.chmod(0o755)
+        programs = {"sprite-env": SPRITE_ENV, "missing": MISSING}
+        if self._all.isolation is Isolation.PLAIN:
+            # First on PATH there; in namespaces `missing` lies over the program itself.
+            (self.folder / "sprite" / "bin" / "curl").unlink(missing_ok=True)
+            programs |= dict.fromkeys(hidden, MISSING)
+        for name, text in programs.items():
+            program = self.folder / "sprite" / "bin" / name
+            program.write_text(text)
+            program.chmod(0o755)
 
     async def _pause(self) -> None:
         if self._status is Status.WARM:
             return
+        if self.switches.sessions_survive is Survive.NONE:
+            await self._end_world()
+        else:
+            await self._freeze()
+        self._note_pause()
+        self.last_warming_at = self._clock.now()
+        self._become(Status.WARM)
+
+    async def _chill(self, *, ends: bool = False) -> None:
+        """
+        Be cold.
+
+        Args:
+            ends: End the processes, whatever the switch says of sessions that survive this.
+        """
+        if self.switches.sessions_survive is Survive.COLD and not ends:
+            await self._freeze()
+        else:
+            await self._end_world()
+        self._note_pause()
+        if not self.switches.tasks_survive_cold:
+            self.tasks.clear()
+        if self._status is not Status.COLD:
+            self._become(Status.COLD)
+
+    def _note_pause(self) -> None:
+        self._paused_at = self._paused_at or self._clock.now()
+
+    async def _freeze(self) -> None:
         for session in self.sessions.values():
             session.freeze()
         if self._world is not None:
             with contextlib.suppress(WorldLost):
                 await self._world.freeze()
-        self.last_warming_at = self._clock.now()
-        self._become(Status.WARM)
 
-    async def _chill(self) -> None:
+    async def _end_world(self) -> None:
         world, self._world = self._world, None
         for session in list(self.sessions.values()):
             session.drop_clients()
@@ -296,10 +408,6 @@ class Sprite:
         self.ended_ids.clear()
         if world is not None:
             await world.end()
-        if not self._all.switches().tasks_survive_cold:
-            self.tasks.clear()
-        if self._status is not Status.COLD:
-            self._become(Status.COLD)
 
     def _become(self, status: Status) -> None:
         self._former = (self._status, self._clock.now())
@@ -323,4 +431,9 @@ class Sprite:
 
     def _lose_world(self) -> None:
         """Somebody killed the first process from outside: that is a cold stop."""
-        self._all.run(self.chill())
+
+        async def chill() -> None:
+            async with self._transition:
+                await self._chill(ends=True)
+
+        self._all.run(chill())

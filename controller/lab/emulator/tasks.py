@@ -11,11 +11,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from controller.lab.emulator.durations import parse_duration
-from controller.lab.emulator.switches import TaskHour
+from controller.lab.emulator.switches import TaskExpire, TaskHour, TaskNames
 
 CEILING: Final = timedelta(hours=1)
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)
 """Assumed: the rule that is known to be safe (question 10)."""
+ANY_NAME: Final = re.compile(r".{1,255}", re.DOTALL)
 
 
 class TaskRefused(Exception):
@@ -36,14 +37,16 @@ class Task:
     expires_at: datetime
 
 
-def parse_expire(value: Any) -> timedelta:
-    """Read an expiry: integer seconds or a duration, above zero and at most an hour."""
+def parse_expire(value: Any, *, limits: TaskExpire = TaskExpire.REFUSED) -> timedelta:
+    """Read an expiry: integer seconds or a duration, above zero and at most an hour; what is not may be clamped."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise TaskRefused(400, "expire must be integer seconds or a duration such as 30m")
     try:
         expire = timedelta(seconds=value) if isinstance(value, int) else parse_duration(value)
     except (ValueError, OverflowError) as error:
         raise TaskRefused(400, f"invalid expire {value!r}") from error
+    if limits is TaskExpire.CLAMPED:
+        return min(max(expire, timedelta()), CEILING)
     if expire > CEILING:
         raise TaskRefused(400, f"expire {expire.total_seconds():.0f}s exceeds the maximum of 3600s")
     if expire <= timedelta():
@@ -51,9 +54,10 @@ def parse_expire(value: Any) -> timedelta:
     return expire
 
 
-def parse_name(value: Any) -> str:
+def parse_name(value: Any, *, names: TaskNames = TaskNames.SAFE) -> str:
     """Read a task's name."""
-    if not isinstance(value, str) or not NAME.fullmatch(value):
+    rule = NAME if names is TaskNames.SAFE else ANY_NAME
+    if not isinstance(value, str) or not rule.fullmatch(value):
         raise TaskRefused(400, "invalid task name")
     return value
 
@@ -98,6 +102,10 @@ class TaskBook:
         """End a task."""
         self.get(name, now)
         del self._tasks[name]
+
+    def shift(self, by: timedelta) -> None:
+        """Let all expire later by what did not count."""
+        self._tasks = {name: replace(task, expires_at=task.expires_at + by) for name, task in self._tasks.items()}
 
     def clear(self) -> None:
         """Forget all."""

@@ -27,6 +27,7 @@ import orjson
 
 from controller.errors import AgentTerminalError
 from controller.lab.emulator.frames import Stream
+from controller.lab.emulator.ports import find_descendants, read_ports
 from controller.lab.emulator.settings import DEFAULT_PATH, Isolation
 from controller.lab.emulator.switches import KillReach
 
@@ -121,6 +122,9 @@ class World(Protocol):
 
     async def end(self) -> None:
         """End everything inside; it is gone when this returns."""
+
+    def read_ports(self, leader: int) -> dict[int, int]:
+        """List the ports that a leader and its descendants listen on, with the inner id of the process."""
 
     def read_table(self) -> list[ProcessEntry]:
         """List what runs inside, the first process excepted."""
@@ -323,6 +327,13 @@ class RealWorld:
         """Read the host's /proc for what shares the first process's pid namespace, or descends from it."""
         return read_namespace(self.host_pid) if self._namespaces else read_descendants(self.host_pid)
 
+    def read_ports(self, leader: int) -> dict[int, int]:
+        """Read the host's /proc for the sockets of a session."""
+        table = self.read_table()
+        inside = find_descendants(leader, {entry.inner_pid: entry.parent_pid for entry in table})
+        wanted = [(entry.host_pid, entry.inner_pid) for entry in table if entry.inner_pid in inside]
+        return read_ports((host_pid, inner_pid) for host_pid, inner_pid in wanted if host_pid is not None)
+
     async def _ask(self, request: dict[str, Any], command: Command | None = None) -> tuple[int, dict[str, Any]]:
         self._number += 1
         number = self._number
@@ -423,9 +434,14 @@ def build_command(isolation: Isolation, descriptor: int, settings: dict[str, Any
     return [unshare, *user, "--mount", "--pid", "--ipc", "--fork", "--kill-child", *python]
 
 
-async def start_world(folder: Path, isolation: Isolation, on_lost: Callable[[], None]) -> RealWorld:
+async def start_world(
+    folder: Path, isolation: Isolation, on_lost: Callable[[], None], *, hidden: tuple[str, ...] = ()
+) -> RealWorld:
     """
     Start a first process on this folder (`home`, `tmp`, `sprite`, `root`) and wait until its world stands.
+
+    Args:
+        hidden: Programs that this world has not; `sprite/bin/missing` lies over them.
 
     Raises:
         NamespacesMissing: The system does not allow it; the text says at which step.
@@ -434,7 +450,7 @@ async def start_world(folder: Path, isolation: Isolation, on_lost: Callable[[], 
     ours.setblocking(False)  # noqa: FBT003 - the standard library takes it so
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     namespaces = isolation is not Isolation.PLAIN
-    settings = {"namespaces": namespaces, "folder": str(folder), "search": DEFAULT_PATH}
+    settings = {"namespaces": namespaces, "folder": str(folder), "search": DEFAULT_PATH, "hidden": hidden}
     complaints = folder / "complaints"
     try:
         with theirs, complaints.open("wb") as stderr:
