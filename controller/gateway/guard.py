@@ -182,10 +182,10 @@ class Guard:
         match verdict:
             case Unknown():
                 return True
-            case Known(person=person, expires=expires):
+            case Known(person=person):
                 if not person.is_same(self._person):
                     return True
-                self._person, self._expires = person, expires
+                self._person = person  # its groups may be others
                 return False
             case _:
                 assert_never(verdict)

@@ -293,6 +293,14 @@ class KubeClient:
         except (binascii.Error, TypeError, ValueError, AttributeError):
             raise Malformed(f"The data of Secret {namespace}/{name} is not base64.") from None
 
+    async def get_config_map(self, namespace: str, name: str) -> Mapping[str, str]:
+        """Read a ConfigMap's data."""
+        found = await self.read(Call(verb=Verb.GET, resource=Resource.CONFIG_MAPS, namespace=namespace, name=name))
+        data = found.get("data") or {}
+        if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
+            raise Malformed(f"The data of ConfigMap {namespace}/{name} is no text.")
+        return data
+
     async def get_crd(self, name: str) -> JsonObject:
         """Read a CustomResourceDefinition, to see which fields it has."""
         return await self.read(Call(verb=Verb.GET, resource=Resource.CRDS, name=name))
@@ -317,6 +325,42 @@ class KubeClient:
             ),
             tenure=tenure,
         )
+
+    # --- Reviews -----------------------------------------------------------------------------------------------------
+    # They are created and leave nothing behind, so they take no tenure, and one that a broken connection swallowed is
+    # asked again.
+
+    async def review_token(self, token: str, *, audiences: Sequence[str] = ()) -> JsonObject:
+        """
+        Ask whose token this is (TokenReview).
+
+        Args:
+            token: It goes into the body and nowhere else.
+            audiences: For whom it may be meant, one of them being enough; none is the API server itself.
+
+        Returns:
+            The review's `status`.
+        """
+        spec: JsonObject = {"token": token}
+        if audiences:
+            spec["audiences"] = list(audiences)
+        return await self._review(Resource.TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", spec)
+
+    async def review_access(self, spec: Mapping[str, Any]) -> JsonObject:
+        """Ask whether a user may (SubjectAccessReview), and give the review's `status`."""
+        return await self._review(Resource.ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
+
+    async def _review(self, resource: Resource, version: str, kind: str, spec: Mapping[str, Any]) -> JsonObject:
+        body = orjson.dumps({"apiVersion": version, "kind": kind, "spec": spec})
+        call = Call(verb=Verb.CREATE, resource=resource, body=body)
+        try:
+            answer = await self._call(call, tenure=None)
+        except Unreachable:
+            answer = await self._call(call, tenure=None)
+        status = answer.get("status")
+        if not isinstance(status, dict):
+            raise Malformed(f"The Kubernetes API answered without a status to {call}.")
+        return status
 
     # --- Leases ------------------------------------------------------------------------------------------------------
     # They take no tenure: a tenure is what they make. Each has its own time-out, since a Lease outlives no slow call.

@@ -11,6 +11,7 @@ What is set lives beside what it sets, as frozen values; this module only reads.
 """
 
 import difflib
+import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 from controller.engine.settings import EngineSettings, ResyncSettings
 from controller.errors import AgentTerminalError
+from controller.gateway.settings import GatewaySettings, LimitSettings, TlsFiles
 from controller.logs import LogSettings
 from controller.plan.hold_settings import HoldField, HoldSettings, resolve_hold
 from controller.plan.lease import LeaseTimes
@@ -29,6 +31,20 @@ from controller.settings.table import (
     CACHE,
     DEBUG,
     ELECTION,
+    GATEWAY_ADDRESS,
+    GATEWAY_ADDRESS_REQUESTS_PER_SECOND,
+    GATEWAY_AUDIENCES,
+    GATEWAY_HOSTS,
+    GATEWAY_METRICS_ADDRESS,
+    GATEWAY_METRICS_PORT,
+    GATEWAY_ORIGINS,
+    GATEWAY_OWN_AUDIENCE_ONLY,
+    GATEWAY_PERSON_SOCKETS,
+    GATEWAY_PLAIN_ANYWHERE,
+    GATEWAY_PORT,
+    GATEWAY_SOCKETS,
+    GATEWAY_TLS_CERT_FILE,
+    GATEWAY_TLS_KEY_FILE,
     HOLD_EXPIRE_SECONDS,
     HOLD_REFRESH_MS,
     LEASE_DURATION_SECONDS,
@@ -117,6 +133,18 @@ class OperatorSettings:
     engine: EngineSettings
     log: LogSettings
     hold: HoldSettings
+    remarks: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayProcessSettings:
+    """Everything the gateway is told by its environment."""
+
+    gateway: GatewaySettings
+    sprites: SpritesSettings
+    own_token: OwnTokenSettings | None
+    """The operator's own token, and whom it serves: the gateway keeps to the same list."""
+    log: LogSettings
     remarks: tuple[Remark, ...] = ()
 
 
@@ -217,6 +245,58 @@ def read_operator_settings(environ: Mapping[str, str]) -> OperatorSettings:
     return settings
 
 
+def read_gateway_settings(environ: Mapping[str, str]) -> GatewayProcessSettings:
+    """
+    Read everything the gateway is told, or tell everything that is wrong with it.
+
+    Raises:
+        SettingsFaulty: When any variable breaks its rule, or two contradict each other.
+    """
+    reading = _Reading(environ)
+    own_token = _read_own_token(reading)
+    reading.required(DEBUG)
+    sprites = SpritesSettings(base_url=reading.required(SPRITES_URL))
+    log = LogSettings(level=reading.required(LOG_LEVEL), format=reading.required(LOG_FORMAT))
+    address, plain = reading.required(GATEWAY_ADDRESS), reading.required(GATEWAY_PLAIN_ANYWHERE)
+    tls = _read_tls(reading)
+    is_secret = tls is not None or plain or ipaddress.ip_address(address).is_loopback
+    if not is_secret and not reading.faults:
+        reading.refuse(
+            GATEWAY_TLS_CERT_FILE,
+            f"must be set where {GATEWAY_ADDRESS.name} is not loopback",
+            f"Name the certificate and its key, or set {GATEWAY_PLAIN_ANYWHERE.name}=1 where something in front ends "
+            "TLS.",
+        )
+    per_second = reading.required(GATEWAY_ADDRESS_REQUESTS_PER_SECOND)
+    limits = LimitSettings(
+        address_requests_per_second=per_second,
+        address_burst=3 * per_second,
+        person_sockets=reading.required(GATEWAY_PERSON_SOCKETS),
+        sockets=reading.required(GATEWAY_SOCKETS),
+    )
+    numbers = (reading.required(GATEWAY_PORT), reading.required(GATEWAY_METRICS_PORT))
+    lists = [reading.required(variable) for variable in (GATEWAY_HOSTS, GATEWAY_ORIGINS, GATEWAY_AUDIENCES)]
+    metrics_address, is_strict = reading.required(GATEWAY_METRICS_ADDRESS), reading.required(GATEWAY_OWN_AUDIENCE_ONLY)
+    if reading.faults:
+        raise SettingsFaulty(tuple(reading.faults))
+    gateway = GatewaySettings(
+        address=address,
+        port=numbers[0],
+        metrics_address=metrics_address,
+        metrics_port=numbers[1],
+        tls=tls,
+        plain_anywhere=plain,
+        hosts=lists[0],
+        origins=lists[1],
+        audiences=lists[2],
+        own_audience_only=is_strict,
+        limits=limits,
+    )
+    return GatewayProcessSettings(
+        gateway=gateway, sprites=sprites, own_token=own_token, log=log, remarks=tuple(_remark_unknown(environ))
+    )
+
+
 def read_cache_folder(environ: Mapping[str, str]) -> Path:
     """
     Give the folder for what the lab builds and keeps.
@@ -283,6 +363,16 @@ def _read_election(reading: _Reading) -> ElectionSettings | None:
         return None
     seconds = (timedelta(seconds=number) for number in (duration, deadline, retry))
     return ElectionSettings(namespace, name, LeaseTimes(*seconds))
+
+
+def _read_tls(reading: _Reading) -> TlsFiles | None:
+    certificate, key = reading.optional(GATEWAY_TLS_CERT_FILE), reading.optional(GATEWAY_TLS_KEY_FILE)
+    pair = (GATEWAY_TLS_CERT_FILE, GATEWAY_TLS_KEY_FILE)
+    given = [variable for variable in pair if reading.is_set(variable)]
+    if len(given) == 1:
+        (missing,) = (variable for variable in pair if variable not in given)
+        reading.refuse(missing, f"must be set where {given[0].name} is", "Set both, or neither for plain HTTP.")
+    return TlsFiles(certificate, key) if certificate is not None and key is not None else None
 
 
 def _remark_unknown(environ: Mapping[str, str]) -> Iterable[Remark]:

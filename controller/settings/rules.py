@@ -118,6 +118,15 @@ NAMES: Final = list_of(
 PATTERNS: Final = list_of(
     r"[-a-z0-9*?]{1,63}", "patterns of a-z, 0-9, -, * (anything) and ? (one character), separated by commas"
 )
+HOSTS: Final = list_of(
+    r"\*|(?=.{1,253}\Z)[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?|\[?[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\]?",
+    "host names or IP addresses without a port, or *, separated by commas",
+)
+ORIGINS: Final = list_of(
+    r"https?://([A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?",
+    "origins as a browser sends them (https://console.example.com), separated by commas",
+)
+AUDIENCES: Final = list_of(r"[!-+\--~]{1,253}", "audiences of tokens, without white space, separated by commas")
 URL: Final = Rule("an https address without user, password, query and fragment (http only to this machine)", _read_url)
 ADDRESS: Final = Rule("an IP address of this machine", _read_address)
 ABSOLUTE_PATH: Final = Rule("an absolute path", _read_path)

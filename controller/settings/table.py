@@ -5,13 +5,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
+from controller.gateway.settings import LOOPBACK_HOSTS, OWN_AUDIENCE
 from controller.logs import LogFormat, LogLevel
 from controller.settings.rules import (
     ABSOLUTE_PATH,
     ADDRESS,
+    AUDIENCES,
+    HOSTS,
     NAME,
     NAMES,
     NAMESPACE,
+    ORIGINS,
     PATTERNS,
     SWITCH,
     TOKEN,
@@ -31,6 +35,8 @@ class Reader(StrEnum):
     """Who reads a variable."""
 
     OPERATOR = "operator"
+    GATEWAY = "gateway"
+    BOTH = "operator, gateway"
     LAB = "lab"
     EVERY_COMMAND = "every command"
 
@@ -55,6 +61,7 @@ SPRITES_URL: Final = Variable(
     default=DEFAULT_BASE_URL,
     default_words=DEFAULT_BASE_URL,
     meaning="Where the Sprites API is.",
+    reader=Reader.BOTH,
 )
 SPRITES_TOKEN_FILE: Final = Variable(
     name=f"{PREFIX}SPRITES_TOKEN_FILE",
@@ -63,6 +70,7 @@ SPRITES_TOKEN_FILE: Final = Variable(
     default_words="none",
     meaning="The file with the operator's own Sprites token; it may change while the operator runs. "
     "It serves only what the two variables `AGENTTERMINAL_OWN_TOKEN_...` name.",
+    reader=Reader.BOTH,
     hidden=True,
 )
 SPRITES_TOKEN: Final = Variable(
@@ -72,6 +80,7 @@ SPRITES_TOKEN: Final = Variable(
     default_words="none",
     meaning="The operator's own Sprites token itself. Discouraged: an environment is easily shown and cannot change; "
     "prefer the file.",
+    reader=Reader.BOTH,
     hidden=True,
 )
 OWN_TOKEN_NAMESPACES: Final = Variable(
@@ -80,6 +89,7 @@ OWN_TOKEN_NAMESPACES: Final = Variable(
     default=(),
     default_words="none",
     meaning="Namespaces whose objects may do without a `tokenSecretRef` and use the operator's own token.",
+    reader=Reader.BOTH,
 )
 OWN_TOKEN_SPRITES: Final = Variable(
     name=f"{PREFIX}OWN_TOKEN_SPRITES",
@@ -87,6 +97,7 @@ OWN_TOKEN_SPRITES: Final = Variable(
     default=(),
     default_words="none",
     meaning="Names of sprites that such objects may name.",
+    reader=Reader.BOTH,
 )
 NAMESPACES: Final = Variable(
     name=f"{PREFIX}NAMESPACES",
@@ -187,6 +198,7 @@ LOG_LEVEL: Final = Variable(
     default=LogLevel.INFO,
     default_words="info",
     meaning="How much is logged: `info` is a change of state, `debug` the steady state as well.",
+    reader=Reader.BOTH,
 )
 LOG_FORMAT: Final = Variable(
     name=f"{PREFIX}LOG_FORMAT",
@@ -194,6 +206,7 @@ LOG_FORMAT: Final = Variable(
     default=LogFormat.TEXT,
     default_words="text",
     meaning="`text` for people, `json` for machines: one object per line.",
+    reader=Reader.BOTH,
 )
 HOLD_EXPIRE_SECONDS: Final = Variable(
     name=f"{PREFIX}HOLD_EXPIRE_SECONDS",
@@ -208,6 +221,122 @@ HOLD_REFRESH_MS: Final = Variable(
     default=None,
     default_words="60000, or a fifth of the expiry where that is less",
     meaning="How often a hold is renewed, where the object does not say.",
+)
+GATEWAY_ADDRESS: Final = Variable(
+    name=f"{PREFIX}GATEWAY_ADDRESS",
+    rule=ADDRESS,
+    default="127.0.0.1",
+    default_words="127.0.0.1",
+    meaning="Where the gateway's doors are; in a pod 0.0.0.0 or ::.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_PORT: Final = Variable(
+    name=f"{PREFIX}GATEWAY_PORT",
+    rule=whole_number(0, 65_535),
+    default=8443,
+    default_words="8443",
+    meaning="The port of the same; 0 takes any free one and logs it.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_METRICS_ADDRESS: Final = Variable(
+    name=f"{PREFIX}GATEWAY_METRICS_ADDRESS",
+    rule=ADDRESS,
+    default="127.0.0.1",
+    default_words="127.0.0.1",
+    meaning="Where the gateway serves `/metrics`; in a pod 0.0.0.0 or ::.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_METRICS_PORT: Final = Variable(
+    name=f"{PREFIX}GATEWAY_METRICS_PORT",
+    rule=whole_number(0, 65_535),
+    default=9465,
+    default_words="9465",
+    meaning="The port of the same; 0 takes any free one and logs it.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_TLS_CERT_FILE: Final = Variable(
+    name=f"{PREFIX}GATEWAY_TLS_CERT_FILE",
+    rule=ABSOLUTE_PATH,
+    default=None,
+    default_words="none, which is plain HTTP",
+    meaning="The gateway's certificate with its chain, PEM; it may change while the gateway runs. Only with it are "
+    "client certificates of the cluster taken.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_TLS_KEY_FILE: Final = Variable(
+    name=f"{PREFIX}GATEWAY_TLS_KEY_FILE",
+    rule=ABSOLUTE_PATH,
+    default=None,
+    default_words="none",
+    meaning="The key of the same, PEM, not encrypted.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_PLAIN_ANYWHERE: Final = Variable(
+    name=f"{PREFIX}GATEWAY_PLAIN_ANYWHERE",
+    rule=SWITCH,
+    default=False,
+    default_words="0",
+    meaning="1 serves plain HTTP on addresses that others reach, tokens included: only where something in front ends "
+    "TLS.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_HOSTS: Final = Variable(
+    name=f"{PREFIX}GATEWAY_HOSTS",
+    rule=HOSTS,
+    default=LOOPBACK_HOSTS,
+    default_words=", ".join(LOOPBACK_HOSTS),
+    meaning="Names by which the gateway may be addressed (the `Host` header, without its port); `*` is any.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_ORIGINS: Final = Variable(
+    name=f"{PREFIX}GATEWAY_ORIGINS",
+    rule=ORIGINS,
+    default=(),
+    default_words="none",
+    meaning="Pages that may use the gateway (the `Origin` header).",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_AUDIENCES: Final = Variable(
+    name=f"{PREFIX}GATEWAY_AUDIENCES",
+    rule=AUDIENCES,
+    default=(OWN_AUDIENCE,),
+    default_words=OWN_AUDIENCE,
+    meaning="Audiences of tokens that are meant for the gateway; tokens for the API server itself are taken as well.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_OWN_AUDIENCE_ONLY: Final = Variable(
+    name=f"{PREFIX}GATEWAY_OWN_AUDIENCE_ONLY",
+    rule=SWITCH,
+    default=False,
+    default_words="0",
+    meaning="1 refuses tokens for the API server itself, which a kubeconfig's static token is: whoever reads what is "
+    "sent to the gateway can then do nothing else with it.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_ADDRESS_REQUESTS_PER_SECOND: Final = Variable(
+    name=f"{PREFIX}GATEWAY_ADDRESS_REQUESTS_PER_SECOND",
+    rule=whole_number(1, 100_000),
+    default=20,
+    default_words="20",
+    meaning="How many requests a second one address gets, three times as many at once; behind a proxy all come from "
+    "one.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_PERSON_SOCKETS: Final = Variable(
+    name=f"{PREFIX}GATEWAY_PERSON_SOCKETS",
+    rule=whole_number(1, 100_000),
+    default=50,
+    default_words="50",
+    meaning="How many sockets one person gets on one replica.",
+    reader=Reader.GATEWAY,
+)
+GATEWAY_SOCKETS: Final = Variable(
+    name=f"{PREFIX}GATEWAY_SOCKETS",
+    rule=whole_number(1, 100_000),
+    default=2_000,
+    default_words="2000",
+    meaning="How many sockets one replica carries.",
+    reader=Reader.GATEWAY,
 )
 CACHE: Final = Variable(
     name=f"{PREFIX}CACHE",
@@ -249,16 +378,30 @@ VARIABLES: Final[tuple[Variable[Any], ...]] = (
     LOG_FORMAT,
     HOLD_EXPIRE_SECONDS,
     HOLD_REFRESH_MS,
+    GATEWAY_ADDRESS,
+    GATEWAY_PORT,
+    GATEWAY_METRICS_ADDRESS,
+    GATEWAY_METRICS_PORT,
+    GATEWAY_TLS_CERT_FILE,
+    GATEWAY_TLS_KEY_FILE,
+    GATEWAY_PLAIN_ANYWHERE,
+    GATEWAY_HOSTS,
+    GATEWAY_ORIGINS,
+    GATEWAY_AUDIENCES,
+    GATEWAY_OWN_AUDIENCE_ONLY,
+    GATEWAY_ADDRESS_REQUESTS_PER_SECOND,
+    GATEWAY_PERSON_SOCKETS,
+    GATEWAY_SOCKETS,
     CACHE,
     DEBUG,
 )
 
 
-def render_settings_help() -> str:
-    """Render the table for `agentterminal operator --help`."""
-    lines = ["The operator is set by its environment:", ""]
+def render_settings_help(process: Reader = Reader.OPERATOR) -> str:
+    """Render the table for the `--help` of one process: what it reads, alone or as others do."""
+    lines = [f"The {process} is set by its environment:", ""]
     for variable in VARIABLES:
-        if variable.reader is Reader.LAB:
+        if variable.reader not in (process, Reader.BOTH, Reader.EVERY_COMMAND):
             continue
         lines.append(variable.name)
         for text in (variable.meaning, f"Must be {variable.rule.sentence}. Default: {variable.default_words}."):

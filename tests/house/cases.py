@@ -194,8 +194,8 @@ F17 GATEWAY Before the first claim, and without a sandbox on record, an unnamed 
 F18 GATEWAY Of several unnamed sockets all are active until the first accept, and none after.
 F19 GATEWAY After a reservation an unnamed socket is refused and closed.
 F20 GATEWAY Revoked is written as the empty text and never as an absent value.
-F21 GATEWAY A wrong sandbox is 403 before the token is looked at, a wrong token 401, a final state 410.
-F22 GATEWAY What changes while the token is checked refuses the request and leaves the record alone.
+F21 PINNED A wrong sandbox is 403 before the token is looked at, a wrong token 401, a final state 410.
+F22 PINNED What changes while the token is checked refuses the request and leaves the record alone.
 F23 GATEWAY Directly before an accept, the record must still be the one that was authenticated.
 F24 GATEWAY A generation that is dead for good is refused until the next reservation.
 F25 GATEWAY Accepting a bridge does not make a terminal ready; its own event does.

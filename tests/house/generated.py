@@ -11,6 +11,7 @@ from typing import Final
 
 from controller.api.crd import render_crd_text
 from controller.api.names import CRD_NAME
+from controller.gateway.metrics import render_gateway_metrics
 from controller.lab.emulator.lies_page import render_lies_page
 from controller.metrics import render_metrics_page
 from controller.settings.table import render_settings_page
@@ -22,7 +23,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     f"charts/agentterminal-operator/crds/{CRD_NAME}.yaml": render_crd_text,
     "docs/behaviour.md": render_behaviour_page,
     "docs/emulator-lies.md": render_lies_page,
-    "docs/metrics.md": render_metrics_page,
+    "docs/metrics.md": lambda: f"{render_metrics_page()}\n{render_gateway_metrics()}",
     "docs/settings.md": render_settings_page,
     "docs/spec.md": render_spec_page,
 }

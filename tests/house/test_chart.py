@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from controller import __version__
-from controller.settings.table import PREFIX, VARIABLES
+from controller.settings.table import PREFIX, VARIABLES, Reader
 from tests.house.cases import ROOT
 
 CHART = ROOT / "charts/agentterminal-operator"
@@ -62,7 +62,10 @@ def test_a_setting_is_passed_by_its_own_value_or_in_the_settings_but_never_by_bo
     free = set(SCHEMA["properties"]["settings"]["propertyNames"]["enum"])
 
     assert own & free == set()
-    assert own | free | {"SPRITES_TOKEN", "CACHE", "ELECTION", "LEASE_NAMESPACE"} == {variable.name.removeprefix(PREFIX) for variable in VARIABLES}
+    operators = {
+        variable.name.removeprefix(PREFIX) for variable in VARIABLES if variable.reader is not Reader.GATEWAY
+    }
+    assert own | free | {"SPRITES_TOKEN", "CACHE", "ELECTION", "LEASE_NAMESPACE"} == operators
 
 
 def test_the_templates_give_every_right_of_the_rules_file_and_none_of_their_own() -> None:
