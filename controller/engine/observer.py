@@ -119,6 +119,7 @@ class SpriteObserver:
         per_second: The budget of calls per token.
         on_change: Told the sprite's name whenever its state or id was seen to change, or while it is seen cold.
         find_stakes: Names the sprites in which objects that use a token (its fingerprint) have something to lose.
+        on_breaker: Told the fingerprint of a token whose breaker has opened or closed.
     """
 
     def __init__(
@@ -129,12 +130,14 @@ class SpriteObserver:
         per_second: float,
         on_change: Callable[[str], None],
         find_stakes: Callable[[str], Collection[str]] = lambda _: (),
+        on_breaker: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._clock = clock
         self._per_second = per_second
         self._on_change = on_change
         self._find_stakes = find_stakes
+        self._on_breaker = on_breaker
         self._tokens: dict[str, _TokenBook] = {}
 
     async def look_at_sprite(self, token: Token, name: str, *, wanted_id: str | None, since: timedelta) -> SpriteLook:
@@ -263,6 +266,8 @@ class SpriteObserver:
             log.warning(describe_incident(breaker), extra={"sprites": len(breaker.refused)})
         elif was_open and not breaker.is_open:
             log.info("The incident of the Sprites API is over; what waited goes on.")
+        if was_open is not breaker.is_open:
+            self._on_breaker(book.token.fingerprint)
 
     def _find_known(self, book: _TokenBook) -> frozenset[str]:
         """

@@ -8,7 +8,7 @@ visited before the first list has passed: whether a session has another owner ca
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -124,6 +124,7 @@ class Operator:
             per_second=per_second,
             on_change=self._take_sprite_change,
             find_stakes=self._stakes.names,
+            on_breaker=self._take_breaker,
         )
         tokens = TokenBook(outside.kube, clock, outside.own_token)
         self._keeper = HoldKeeper(
@@ -366,6 +367,16 @@ class Operator:
             elif not self._is_settled(uid):
                 self.queue.add(uid)
 
+    def _take_breaker(self, fingerprint: str) -> None:
+        """An incident has begun or is over: what waits says so, or goes on."""
+        uids = self._reconciler.find_by_tokens(frozenset({fingerprint}))
+        for uid in uids:
+            if not self._is_settled(uid):
+                self.queue.add(uid)
+        places = (self._reconciler.place_of(uid) for uid in uids)
+        for sprite in {place.sprite for place in places if place is not None}:
+            self._keeper.wake(sprite)
+
     def _is_settled(self, uid: str) -> bool:
         snapshot = self.registry.get(uid)
         return snapshot is None or is_at_rest(snapshot, snapshot.spec(), snapshot.status())
@@ -416,13 +427,6 @@ class Operator:
                 # Its own wait may have grown to minutes during the outage.
                 if not self._is_settled(uid):
                     self.queue.add(uid)
-            self._wake_holds(refreshed.recovered)
-
-    def _wake_holds(self, recovered: Set[str]) -> None:
-        """What is to be held in sprites of a token that is answered again may be sent now."""
-        places = (self._reconciler.place_of(uid) for uid in self._reconciler.find_by_tokens(recovered))
-        for sprite in {place.sprite for place in places if place is not None}:
-            self._keeper.wake(sprite)
 
     async def _check_sessions(self) -> None:
         """Look now and then whether what lives still does: per sprite, and only where the sprite runs by itself."""

@@ -35,12 +35,14 @@ class Fleet:
         self.api.sprites = {name: build_sprite(name) for name in NAMES}
         self.stakes: Collection[str] = frozenset(NAMES)
         self.changed: list[str] = []
+        self.told: list[str] = []
         self.observer = SpriteObserver(
             cast("SpritesClient", self.api),
             self.clock,
             per_second=1000,
             on_change=self.changed.append,
             find_stakes=lambda fingerprint: self.stakes if fingerprint == TOKEN.fingerprint else (),
+            on_breaker=self.told.append,
         )
 
     def is_open(self) -> bool:
@@ -251,6 +253,7 @@ async def test_it_closes_with_a_list_that_shows_a_known_sprite_and_tells_whom_to
     assert await fleet.probe() == Refreshed(frozenset(), frozenset({TOKEN.fingerprint}))
 
     assert not fleet.is_open()
+    assert fleet.told == [TOKEN.fingerprint] * 2, "when it opened, and when it closed"
     assert isinstance(await fleet.look("d"), SpriteSeen)
     assert isinstance(await fleet.list("d"), Listed)
 
