@@ -276,9 +276,9 @@ class HoldKeeper:
         """Begin no command any more."""
         self._queue.close()
 
-    async def wait_idle(self) -> None:
-        """Wait until no command is under way."""
-        await self._queue.wait_idle()
+    async def wait_finished(self) -> None:
+        """Wait, after `close`, until no command is under way."""
+        await self._queue.wait_finished()
 
     # --- work ---------------------------------------------------------------------------------------------------------
 

@@ -284,8 +284,8 @@ class Operator:
         self._keeper.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within.total_seconds()):
-                await self.queue.wait_idle()
-                await self._keeper.wait_idle()
+                await self.queue.wait_finished()
+                await self._keeper.wait_finished()
                 if self._is_leading:
                     await self._events.drain()
 

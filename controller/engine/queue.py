@@ -11,7 +11,7 @@ Source: design.md 4, kopf.md 16.2; the manners are those of client-go's work que
 import asyncio
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -24,6 +24,9 @@ from controller.engine.settings import QueueSettings
 
 _DOUBLINGS_MAX: Final = 32
 """Beyond this many failures the back-off is at its maximum whatever the base; it only keeps the power small."""
+
+_SOON: Final = timedelta(seconds=1)
+"""What comes again this soon after `close` belongs to the work that was under way: a proof is two lists 300 ms apart."""
 
 _STALE_ALLOWED: Final = 64
 """So many dead entries never matter; beyond them the heap is rebuilt once they outnumber the living."""
@@ -124,9 +127,8 @@ class WorkQueue:
         self._urgent_in_a_row = 0
         self._waits = dict.fromkeys(Wait, Tally())
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._is_closed = False
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._last: frozenset[str] | None = None
+        self._finished = asyncio.Event()
         self._timer: tuple[timedelta, asyncio.TimerHandle] | None = None
 
     def add(self, key: str, lane: Lane = Lane.NORMAL) -> None:
@@ -164,25 +166,29 @@ class WorkQueue:
         return item
 
     def close(self) -> None:
-        """Hand out nothing any more: who waits, waits for ever."""
-        self._is_closed = True
+        """
+        Hand out nothing any more but what is with a worker now and comes again at once.
 
-    async def wait_idle(self) -> None:
-        """Wait until no worker has a key."""
-        await self._idle.wait()
+        A kill is several works in a row: cut between two of them, it would be done anew by whoever follows.
+        """
+        self._last = frozenset(self._active)
+        self._judge_finished()
+
+    async def wait_finished(self) -> None:
+        """Wait, after `close`, until nothing is left to hand out and no worker has a key."""
+        await self._finished.wait()
 
     def take(self) -> Item | None:
         """Hand out the next key that is due now, if there is one."""
-        if self._is_closed:
-            return None
         now = self._clock.monotonic()
         self._release(now)
+        if self._last is not None:
+            self._drop_all_but(self._last)
         lane = self._next_lane()
         if lane is None:
             return None
         key, wish = self._lanes[lane].popitem(last=False)
         self._active[key] = lane
-        self._idle.clear()
         waited = now - wish.since
         self._waits[Wait.QUEUE] = self._waits[Wait.QUEUE].plus(waited)
         return Item(key, lane, waited)
@@ -190,11 +196,10 @@ class WorkQueue:
     def done(self, key: str) -> None:
         """End the work on a key; if anybody asked for it meanwhile it comes again at once."""
         del self._active[key]
-        if not self._active:
-            self._idle.set()
         wish = self._again.pop(key, None)
         if wish is not None:
             self._admit(key, wish)
+        self._judge_finished()
 
     def fail(self, key: str, *, at_least: timedelta | None = None) -> timedelta:
         """
@@ -256,6 +261,21 @@ class WorkQueue:
     def failures(self, key: str) -> int:
         """Count the failures of a key since it last succeeded."""
         return self._failures.get(key, 0)
+
+    def _drop_all_but(self, keys: Set[str]) -> None:
+        for waiting in self._lanes.values():
+            for key in [key for key in waiting if key not in keys]:
+                del waiting[key]
+
+    def _judge_finished(self) -> None:
+        """After `close`: it is finished once nobody works, and nothing of the last comes again soon."""
+        if self._last is None or self._active:
+            return
+        soon = self._clock.monotonic() + _SOON
+        waits = any(key in waiting for waiting in self._lanes.values() for key in self._last)
+        comes = any(key in self._plans and self._plans[key].due <= soon for key in self._last)
+        if not waits and not comes:
+            self._finished.set()
 
     def _admit(self, key: str, wish: _Wish) -> None:
         """Put a key where it waits: behind its own worker, or in its lane."""

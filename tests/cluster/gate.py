@@ -116,6 +116,7 @@ class Gate:
         self._holds: list[Hold] = []
         self._answers: list[Answer] = []
         self._cuts: list[Match] = []
+        self._stalls: list[Match] = []
         self._numbers = count()
         self.port = 0
         self.requests: list[Request] = []
@@ -157,10 +158,15 @@ class Gate:
 
         self.call(cut)
 
+    def stall(self, match: Match) -> None:
+        """Swallow what comes from now on and matches: it is never answered, and nothing behind the gate sees it."""
+        self._stalls.append(match)
+
     def mend(self) -> None:
         """Let everything pass again, on the same port; what is held stays held."""
         self._answers.clear()
         self._cuts.clear()
+        self._stalls.clear()
         if self._server is None:
             self._admit()
 
@@ -230,6 +236,9 @@ class Gate:
         request = Request(next(self._numbers), method, target, time.monotonic())
         self.requests.append(request)
         if any(match(request) for match in self._cuts):
+            return
+        if any(match(request) for match in self._stalls):
+            await _await_end(reader)
             return
         for answer in self._answers:
             if answer.times > 0 and answer.match(request):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.cli.worlds import RULES
-from controller.lab.rights import OPERATOR_NAME, OPERATOR_NAMESPACE, build_rights, read_rules
+from controller.lab.rights import LEASE_NAME, OPERATOR_NAME, OPERATOR_NAMESPACE, build_rights, read_rules
 from tests.cluster.auditing import Asked, AuditedCluster
 from tests.support.emulator import EmulatorProcess
 from tests.support.operator import World, await_true, read_condition
@@ -27,7 +27,7 @@ def create(cluster: AuditedCluster, path: str, body: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def granting(cluster: AuditedCluster, namespace: str, *, everywhere: bool) -> Iterator[None]:
+def granting(cluster: AuditedCluster, namespace: str, *, everywhere: bool, lease: str) -> Iterator[None]:
     """
     Give the operator the rights of the chart for a while.
 
@@ -35,9 +35,10 @@ def granting(cluster: AuditedCluster, namespace: str, *, everywhere: bool) -> It
         cluster: Where.
         namespace: The one of the objects; two of its Secrets may be read.
         everywhere: As with the chart's value `namespaces` empty; otherwise as with this namespace in it.
+        lease: The name of its Lease, in its own namespace.
     """
     objects = []
-    for path, body in build_rights(read_rules(RULES), secrets={namespace: ["sprites", "password"]}):
+    for path, body in build_rights(read_rules(RULES), secrets={namespace: ["sprites", "password"]}, lease=lease):
         is_narrowed = path.endswith("/clusterrolebindings") and body["metadata"]["name"] == OPERATOR_NAME
         where = f"{RBAC}/namespaces/{namespace}/rolebindings" if is_narrowed and not everywhere else path
         objects.append((where, body))
@@ -55,9 +56,15 @@ def limited(request: pytest.FixtureRequest, audited: AuditedCluster, lab: Emulat
     namespace = f"rights-{os.getpid()}-{next(NUMBERS)}"
     for name in (namespace, OPERATOR_NAMESPACE):
         create(audited, "/api/v1/namespaces", {"metadata": {"name": name}})
-    with granting(audited, namespace, everywhere=request.param), World(audited, namespace, lab) as world:
+    # A Lease for each test: the operator of the one before was killed, and its Lease lasts a while.
+    lease = f"{LEASE_NAME}-{namespace}"
+    with (
+        granting(audited, namespace, everywhere=request.param, lease=lease),
+        World(audited, namespace, lab) as world,
+    ):
         world.kubeconfig = audited.service_account_kubeconfig(OPERATOR_NAMESPACE, OPERATOR_NAME)
-        world.start_operator(**({"NAMESPACES": ""} if request.param else {}))
+        scope = {"NAMESPACES": ""} if request.param else {}
+        world.start_operator(ELECTION="1", LEASE_NAMESPACE=OPERATOR_NAMESPACE, LEASE_NAME=lease, **scope)
         yield world
         audited.empty_namespace(namespace)
 
@@ -66,7 +73,7 @@ def granted_rights() -> set[tuple[str, str, str]]:
     rules = read_rules(RULES)
     return {
         (group, resource, verb)
-        for rule in (*rules.terminals, *rules.crd, *rules.secrets)
+        for rule in (*rules.terminals, *rules.crd, *rules.lease, *rules.secrets)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -124,7 +131,8 @@ def test_a_whole_life_uses_every_right_of_the_chart_and_asks_for_no_other(
 
 def read_at_start(audited: AuditedCluster) -> set[tuple[str, str, str]]:
     """The fixture has started the operator before the test could count."""
-    return {entry.right for entry in audited.read_audit(USER) if entry.resource == "customresourcedefinitions"}
+    early = ("customresourcedefinitions", "leases")
+    return {entry.right for entry in audited.read_audit(USER) if entry.resource in early}
 
 
 def assert_only_named_things_were_read(world: World, asked: list[Asked]) -> None:
@@ -132,6 +140,8 @@ def assert_only_named_things_were_read(world: World, asked: list[Asked]) -> None
     assert secrets == {(world.namespace, "sprites"), (world.namespace, "password")}
     crds = {entry.name for entry in asked if entry.resource == "customresourcedefinitions"}
     assert crds == {"agentterminals.agentterminal.dev"}
+    leases = {(entry.namespace, entry.name) for entry in asked if entry.resource == "leases" and entry.verb != "create"}
+    assert leases == {(OPERATOR_NAMESPACE, f"{LEASE_NAME}-{world.namespace}")}
 
 
 def test_outside_of_status_nothing_but_the_finalizer_is_ever_written(limited: World, audited: AuditedCluster) -> None:

@@ -339,6 +339,45 @@ LANES = st.sampled_from(Lane)
 DELAYS = st.integers(1, 20)
 
 
+def test_a_closed_queue_hands_out_nothing_new(queue: WorkQueue, clock: HandClock) -> None:
+    queue.add("waiting")
+    queue.add_after("planned", SECOND)
+
+    queue.close()
+    queue.add("late", Lane.URGENT)
+    clock.passed += 2 * SECOND
+
+    assert queue.take() is None
+
+
+async def test_a_closed_queue_is_finished_at_once_where_nobody_works(queue: WorkQueue) -> None:
+    queue.add("waiting")
+    queue.close()
+    async with asyncio.timeout(1):
+        await queue.wait_finished()
+
+
+@pytest.mark.parametrize(("after", "comes_again"), [(0.0, True), (0.3, True), (1.0, True), (1.001, False)])
+async def test_what_was_under_way_at_the_close_comes_again_only_where_it_comes_soon(
+    queue: WorkQueue, clock: HandClock, after: float, comes_again: bool
+) -> None:
+    queue.add("a")
+    taken(queue)
+    queue.close()
+    finished = asyncio.ensure_future(queue.wait_finished())
+
+    queue.add_after("a", after * SECOND)
+    queue.done("a")
+    await asyncio.sleep(0)
+
+    assert finished.done() is not comes_again
+    clock.passed += SECOND
+    if comes_again:
+        assert taken(queue).key == "a"
+        queue.done("a")
+    await finished
+
+
 class QueueMachine(RuleBasedStateMachine):
     """Any order of calls, against a model that remembers who is at work, who is owed, and from when."""
 
