@@ -208,6 +208,7 @@ class Metrics:
     breakers_open: Gauge
     hold_calls: Counter
     held_seconds: Counter
+    hold_renewals: Counter
     resync_lost: Counter
     events_dropped: Counter
     _at_scrape: _AtScrape
@@ -257,8 +258,12 @@ class Metrics:
         """Count one call to the tasks of a sprite."""
         self.hold_calls.labels(call, result).inc()
 
+    def count_renewal(self, cause: str) -> None:
+        """Count one task that was known to be there and was given a new expiry."""
+        self.hold_renewals.labels(_admit(cause, HOLD_CAUSES)).inc()
+
     def count_held(self, cause: str, duration: timedelta) -> None:
-        """Add to the time for which sprites were held."""
+        """Add to the time for which sprites were held, each terminal for itself."""
         self.held_seconds.labels(_admit(cause, HOLD_CAUSES)).inc(duration.total_seconds())
 
     def count_launch(self, result: LaunchResult) -> None:
@@ -333,7 +338,12 @@ def build_metrics() -> Metrics:
             "breakers_open", "Tokens whose sprites are refused (401, 404) many at once: nothing is believed or started."
         ),
         hold_calls=counter("hold_calls_total", "Calls to the tasks of sprites, by result.", "call", "result"),
-        held_seconds=counter("held_seconds_total", "For how long sprites were held, by cause.", "cause"),
+        held_seconds=counter(
+            "held_seconds_total",
+            "For how long sprites were held, by cause; two terminals that hold one sprite count twice.",
+            "cause",
+        ),
+        hold_renewals=counter("hold_renewals_total", "Tasks that were given a new expiry, by cause.", "cause"),
         resync_lost=counter("resync_lost_total", "Objects that a resync found and the watch had lost."),
         events_dropped=counter("events_dropped_total", "Kubernetes Events that were not posted."),
         _at_scrape=at_scrape,
@@ -359,6 +369,7 @@ def _begin_at_zero(metrics: Metrics) -> None:
             metrics.hold_calls.labels(call, answer)
     for why in HOLD_CAUSES:
         metrics.held_seconds.labels(why)
+        metrics.hold_renewals.labels(why)
 
 
 def _admit(value: str, allowed: tuple[str, ...]) -> str:
@@ -379,6 +390,7 @@ DESCRIBED_LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "agentterminal_leftovers_total": {"result": tuple(LeftoversFinding)},
     "agentterminal_hold_calls_total": {"call": tuple(HoldCall), "result": tuple(HoldResult)},
     "agentterminal_held_seconds_total": {"cause": HOLD_CAUSES},
+    "agentterminal_hold_renewals_total": {"cause": HOLD_CAUSES},
 }
 """Every label and its closed list of values."""
 

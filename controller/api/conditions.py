@@ -75,6 +75,8 @@ class Reason(StrEnum):
     """Asked to end, but the sprite is paused and this kill has used its wakes; done when the sprite next runs."""
     REAP_OWED = "ReapOwed"
     """Due to be reaped, but the sprite is paused; a reap never wakes one."""
+    WAKE_OWED = "WakeOwed"
+    """To be launched or adopted, but the sprite is paused and this spec has used its wake; done when it next runs."""
     REAPED = "Reaped"
     """Detached for longer than `idleTimeoutSeconds`: killed, and proven dead."""
     EXITED = "Exited"

@@ -39,6 +39,7 @@ class Situation(StrEnum):
     RELAUNCHING = Reason.RELAUNCHING
     TERMINATING = Reason.TERMINATING
     REAP_OWED = Reason.REAP_OWED
+    WAKE_OWED = Reason.WAKE_OWED
     KILL_OWED = Reason.KILL_OWED
     TERMINATED = Reason.CONFIRMED
     REAPED = Reason.REAPED
@@ -90,7 +91,7 @@ def judge_readiness(situation: Situation) -> Readiness:
             return DONE
         case Situation.PENDING | Situation.STARTING | Situation.RELAUNCHING | Situation.TERMINATING:
             return WORKING
-        case Situation.REAP_OWED | Situation.KILL_OWED | Situation.SPRITE_NOT_FOUND:
+        case Situation.REAP_OWED | Situation.KILL_OWED | Situation.WAKE_OWED | Situation.SPRITE_NOT_FOUND:
             return WORKING
         case Situation.LOST | Situation.SESSION_TAKEN | Situation.SESSION_NOT_OURS | Situation.SESSION_NOT_FOUND:
             return STUCK
@@ -119,7 +120,7 @@ def judge_phase(situation: Situation, before: Phase) -> Phase:
             return Phase.HELD
         case Situation.PENDING | Situation.SPRITE_NOT_FOUND:
             return Phase.PENDING
-        case Situation.STARTING | Situation.RELAUNCHING:
+        case Situation.STARTING | Situation.RELAUNCHING | Situation.WAKE_OWED:
             return Phase.STARTING
         case Situation.TERMINATING | Situation.KILL_OWED:
             return Phase.TERMINATING

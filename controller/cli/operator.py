@@ -186,6 +186,7 @@ async def run_operator(settings: OperatorSettings, kube_settings: KubeSettings, 
             namespaces=settings.namespaces or (),
             lacking=await observe_lacking(lookout, clock),
             lookout=lookout,
+            hold=settings.hold,
         )
         elector = _build_elector(settings.election, credentials, leases, clock, tenure)
         metrics.leader.set_function(lambda: float(tenure.is_held))

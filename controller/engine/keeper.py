@@ -31,7 +31,10 @@ from controller.metrics import HoldCall, HoldResult, Metrics
 from controller.plan.activity import (
     Activity,
     Hearing,
+    HoldCause,
+    HoldFor,
     LetGo,
+    LetLapse,
     NoWork,
     Occasion,
     Presence,
@@ -47,6 +50,8 @@ from controller.plan.hold_book import (
     SlotCall,
     Upsert,
     is_held,
+    is_renewal,
+    is_surely_held,
     note_lost,
     note_sent,
     note_verdict,
@@ -95,7 +100,8 @@ ROUNDS: Final = 4
 ROUNDS_PAUSE: Final = timedelta(milliseconds=100)
 SIGHT_BEFORE: Final = timedelta(seconds=1)
 """
-The session list that says whether there was activity is at most this old when a beat is judged.
+The session list that says whether there was activity is at most this old when a beat is judged, and so is the metadata
+that says whether a sprite runs that nothing keeps awake.
 
 Well below the age at which a list ceases to be sight, or a beat could fall just behind it again and again.
 """
@@ -113,7 +119,7 @@ class Wish:
         identity: Its session; None where there is none any more.
         live: The session lives, and nothing asks for its end.
         wanted: `spec.holdWanted`, and a token that may hold.
-        recorded: The status tells of a hold, which an earlier process may have left.
+        recorded: The hold of which the status tells, without its expiry; an earlier process may have left it.
         mode: `spec.hold.mode`.
         suspended: `spec.suspend`.
         presence: Who looks at it.
@@ -128,7 +134,7 @@ class Wish:
     identity: Identity | None
     live: bool
     wanted: bool
-    recorded: bool
+    recorded: HoldStatus | None
     mode: HoldMode
     suspended: bool
     presence: Presence
@@ -207,12 +213,12 @@ class HoldKeeper:
             self._strike(wish.uid)
         known = self._find(wish.uid)
         if known is None:
-            if not (wish.wanted and wish.live) and not wish.recorded:
+            if not (wish.wanted and wish.live) and wish.recorded is None:
                 return
             self._where[wish.uid] = key
-            self._sprites.setdefault(key, _Sprite(wish.place)).terminals[wish.uid] = _Terminal(
-                wish, self._clock.monotonic()
-            )
+            # A hold that goes on over a restart keeps its beginning.
+            terminal = _Terminal(wish, self._clock.monotonic(), hold=wish.recorded)
+            self._sprites.setdefault(key, _Sprite(wish.place)).terminals[wish.uid] = terminal
             self._queue.add(key)
             return
         if known.wish == wish:
@@ -231,7 +237,7 @@ class HoldKeeper:
         sprite = self._sprites[key]
         terminal = sprite.terminals[uid]
         if terminal.book is not None and is_held(terminal.book, self._clock.monotonic()):
-            terminal.wish = replace(terminal.wish, live=False, recorded=False)
+            terminal.wish = replace(terminal.wish, live=False, recorded=None)
             self._queue.add(key)
             return
         self._strike(uid)
@@ -256,6 +262,11 @@ class HoldKeeper:
         if terminal is None or terminal.verdict is None:
             return None
         return HoldView(terminal.verdict, terminal.hold, terminal.activity)
+
+    def holds(self, uid: str) -> bool:
+        """Tell whether a task may be alive for a terminal."""
+        terminal = self._find(uid)
+        return terminal is not None and terminal.book is not None and is_held(terminal.book, self._clock.monotonic())
 
     def count(self) -> int:
         """Count the terminals for which a task may be alive."""
@@ -307,7 +318,11 @@ class HoldKeeper:
             return
         await self._get_sight(sprite)
         for _ in range(ROUNDS):
-            match self._plan(sprite):
+            step = self._plan(sprite)
+            if not isinstance(step, Quiet) and not await self._is_awake(sprite):
+                self._wait_for_lapse(key, sprite)
+                return
+            match step:
                 case ReadTasks():
                     await self._rebuild(sprite)
                 case SendCalls(entries=entries):
@@ -319,11 +334,28 @@ class HoldKeeper:
         self._tell_changes(sprite)
         self._queue.add_after(key, ROUNDS_PAUSE)
 
+    async def _is_awake(self, sprite: _Sprite) -> bool:
+        """
+        Make sure that a sprite runs before anything is sent to it.
+
+        One that a task of ours surely keeps awake need not be asked; any other may have paused since its metadata was
+        last read, and a call would wake it.
+        """
+        now = self._clock.monotonic()
+        for terminal in sprite.terminals.values():
+            if terminal.book is not None and is_surely_held(terminal.book, terminal.wish.rules, now):
+                return True
+        await self._observer.look_at_sprite(
+            sprite.place.token, sprite.place.sprite, wanted_id=None, since=now - SIGHT_BEFORE
+        )
+        return self._look(sprite.place) is SpriteState.RUNNING
+
     def _wait_for_lapse(self, key: str, sprite: _Sprite) -> None:
         """Send nothing to a sprite that is not known to run; what an earlier process left there lapses by itself."""
         now = self._clock.monotonic()
         waits = []
         for terminal in sprite.terminals.values():
+            terminal.work = self._judge_work(terminal, now)
             left = terminal.known_since + terminal.wish.rules.expire - now
             if terminal.book is None and left <= timedelta(0):
                 terminal.book = HoldBook(spread_beats(terminal.wish.uid))
@@ -350,21 +382,23 @@ class HoldKeeper:
                 terminal.book = rebuild_book(terminal.wish.key, terminal.wish.uid, tasks, now=now, now_time=now_time)
 
     async def _get_sight(self, sprite: _Sprite) -> None:
-        """Read the session list where a hold that nobody watches is about to be judged: it tells of activity."""
+        """Read the session list where a hold hangs on it: nobody watches, and what is known would not keep it."""
         now = self._clock.monotonic()
-        due = any(
-            terminal.wish.live
-            and terminal.wish.wanted
-            and terminal.wish.mode is HoldMode.WHILE_ACTIVE
-            and terminal.wish.presence is Presence.NOBODY
-            and terminal.book is not None
-            and is_held(terminal.book, now)
-            for terminal in sprite.terminals.values()
-        )
-        if due:
+        if not any(self._needs_sight(terminal, now) for terminal in sprite.terminals.values()):
+            return
+        if await self._is_awake(sprite):
             await self._observer.look_at_sessions(
                 sprite.place.token, sprite.place.sprite, since=now - SIGHT_BEFORE, cause=Cause.HOLD
             )
+
+    def _needs_sight(self, terminal: _Terminal, now: timedelta) -> bool:
+        if terminal.book is None or not is_held(terminal.book, now):
+            return False
+        match self._judge_work(terminal, now):
+            case LetGo(NoWork.IDLE) | HoldFor(HoldCause.UNSEEN):
+                return True
+            case HoldFor() | LetGo() | LetLapse():
+                return False
 
     def _plan(self, sprite: _Sprite) -> HoldRound:
         """Judge the work of every terminal anew, and decide what is due."""
@@ -374,7 +408,8 @@ class HoldKeeper:
             terminal.work = self._judge_work(terminal, now)
             terminal.occasion = Occasion.BEAT
             wish = terminal.wish
-            entries.append(HoldEntry(uid, wish.key, terminal.book, wish.recorded, terminal.work, wish.rules))
+            recorded = wish.recorded is not None
+            entries.append(HoldEntry(uid, wish.key, terminal.book, recorded, terminal.work, wish.rules))
         return plan_round(entries, sprite=self._look(sprite.place), now=now)
 
     def _judge_work(self, terminal: _Terminal, now: timedelta) -> Work:
@@ -434,6 +469,8 @@ class HoldKeeper:
         for task, verdict in judge_exec(run, answer):
             terminal, call = owners[task]
             assert terminal.book is not None
+            if isinstance(call, Upsert) and isinstance(verdict, Done) and is_renewal(terminal.book, call):
+                self._metrics.count_renewal(_name_cause(terminal.work))
             terminal.book = note_verdict(terminal.book, call, verdict, terminal.wish.rules, now=now)
             self._metrics.count_hold_call(
                 HoldCall.UPSERT if isinstance(call, Upsert) else HoldCall.REMOVE,
@@ -445,7 +482,7 @@ class HoldKeeper:
     async def _run(self, place: Place, argv: tuple[str, ...], *, output_bytes: int) -> ExecAnswer:
         try:
             await self._observer.enter(place.token, Priority.NORMAL)
-            self._observer.note_wake(place.token, place.sprite)
+            self._observer.note_wake(place.token, place.sprite, Cause.HOLD)
             result = await self._client.run_command(
                 place.token,
                 place.sprite,
@@ -476,7 +513,7 @@ class HoldKeeper:
             wish = terminal.wish
             if wish.live and wish.wanted:
                 waits.append(wish.rules.refresh)
-            elif terminal.book is not None and not is_held(terminal.book, now) and not wish.recorded:
+            elif terminal.book is not None and not is_held(terminal.book, now) and wish.recorded is None:
                 # The status was told before: a book that is gone says nothing about what was recorded.
                 self._strike(uid)
         if waits and key in self._sprites:
@@ -524,6 +561,10 @@ class HoldKeeper:
     def _find(self, uid: str) -> _Terminal | None:
         key = self._where.get(uid)
         return None if key is None else self._sprites[key].terminals[uid]
+
+
+def _name_cause(work: Work | None) -> str:
+    return work.cause.value if isinstance(work, HoldFor) else ""
 
 
 def _name_sprite(place: Place) -> str:

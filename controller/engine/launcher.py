@@ -100,7 +100,7 @@ class Launcher:
         started = self._clock.monotonic()
         try:
             await self._observer.enter(place.token, Priority.NORMAL)
-            self._observer.note_wake(place.token, place.sprite)
+            self._observer.note_wake(place.token, place.sprite, Cause.LAUNCH)
             announced = await self._client.launch_session(
                 place.token,
                 place.sprite,
@@ -145,7 +145,7 @@ class Launcher:
         started = self._clock.monotonic()
         try:
             await self._observer.enter(place.token, Priority.NORMAL)
-            self._observer.note_wake(place.token, place.sprite)
+            self._observer.note_wake(place.token, place.sprite, cause)
             result = await self._client.run_command(
                 place.token,
                 place.sprite,

@@ -193,7 +193,7 @@ class LeftoverSearch:
         try:
             await self._observer.enter(place.token, Priority.PROOF)
             started = self._clock.monotonic()
-            self._observer.note_wake(place.token, place.sprite)
+            self._observer.note_wake(place.token, place.sprite, Cause.LEFTOVERS)
             result = await self._client.run_command(
                 place.token,
                 place.sprite,

@@ -32,7 +32,9 @@ from controller.plan.breaker import (
     probe_in,
     was_closed_since,
 )
+from controller.plan.kill import WAKES_NOBODY
 from controller.plan.looks import NOT_LOOKED, Listed, LookFailed, SessionsLook, SpriteAway, SpriteLook, SpriteSeen
+from controller.plan.resting import is_paused
 from controller.sprites.client import SpritesClient
 from controller.sprites.errors import Incident, NotFound, SpritesError, Throttled
 from controller.sprites.token import Token
@@ -120,6 +122,7 @@ class SpriteObserver:
         on_change: Told the sprite's name whenever its state or id was seen to change, or while it is seen cold.
         find_stakes: Names the sprites in which objects that use a token (its fingerprint) have something to lose.
         on_breaker: Told the fingerprint of a token whose breaker has opened or closed.
+        on_wake: Told the cause of each call that found a sprite paused and got through to it.
     """
 
     def __init__(
@@ -131,6 +134,7 @@ class SpriteObserver:
         on_change: Callable[[str], None],
         find_stakes: Callable[[str], Collection[str]] = lambda _: (),
         on_breaker: Callable[[str], None] = lambda _: None,
+        on_wake: Callable[[Cause], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -138,6 +142,7 @@ class SpriteObserver:
         self._on_change = on_change
         self._find_stakes = find_stakes
         self._on_breaker = on_breaker
+        self._on_wake = on_wake
         self._tokens: dict[str, _TokenBook] = {}
 
     async def look_at_sprite(self, token: Token, name: str, *, wanted_id: str | None, since: timedelta) -> SpriteLook:
@@ -197,9 +202,18 @@ class SpriteObserver:
         """Tell when we last made a call that could have woken the sprite."""
         return self._sprite_book(self._book(token), name).last_wake_time
 
-    def note_wake(self, token: Token, name: str) -> None:
-        """Remember a call that could have woken the sprite."""
-        self._sprite_book(self._book(token), name).last_wake_time = self._clock.now()
+    def note_wake(self, token: Token, name: str, cause: Cause) -> None:
+        """Remember, and count, a call that could have woken the sprite."""
+        book = self._book(token)
+        self._sprite_book(book, name).last_wake_time = self._clock.now()
+        if self._is_paused(book, name):
+            self._on_wake(cause)
+
+    def _is_paused(self, book: _TokenBook, name: str) -> bool:
+        listing = book.listing
+        if listing is None or name not in listing.sprites:
+            return False
+        return is_paused(self._judge_sprite(book, listing, None, listing.sprites[name]))
 
     def note_awake(self, token: Token, name: str) -> None:
         """Remember that the sprite has just answered from inside, so it runs."""
@@ -442,14 +456,19 @@ class SpriteObserver:
     async def _list_sessions(
         self, book: _TokenBook, sprite: _SpriteBook, name: str, cause: Cause
     ) -> tuple[timedelta, SessionsLook]:
-        started = self._clock.monotonic()
+        started, was_paused = self._clock.monotonic(), False
         try:
             await self._enter(book, Priority.PROOF if cause in _URGENT else Priority.NORMAL)
             started = self._clock.monotonic()
             sprite.last_wake_time = self._clock.now()
+            was_paused = self._is_paused(book, name)
             sessions = await self._client.list_sessions(book.token, name, cause=cause)
         except SpritesError as error:
+            if was_paused and error.failure not in WAKES_NOBODY:
+                self._on_wake(cause)
             return started, self._fail(book, name, error, started)
+        if was_paused:
+            self._on_wake(cause)
         self._note_answer(book, name, None)
         sprite.sessions = Listed(sessions, started)
         sprite.awake_at = self._clock.monotonic()

@@ -8,7 +8,7 @@ visited before the first list has passed: whether a session has another owner ca
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -42,7 +42,7 @@ from controller.metrics import LeftoversFinding, Metrics, ReconcileResult
 from controller.plan.hold_settings import HoldSettings
 from controller.plan.kill import Presence, find_presence
 from controller.plan.leftovers import describe_leftovers
-from controller.plan.looks import Listed, SpriteSeen
+from controller.plan.looks import AWAKE_AGE, Listed, SpriteSeen
 from controller.plan.resting import is_paused
 from controller.sprites.client import SpritesClient
 from controller.tenure import Tenure, TenureEnded
@@ -55,11 +55,13 @@ HELD_SPREAD: Final = timedelta(seconds=10)
 """After a start, what may have to be held is visited within this time: a hold of 30 s must not lapse meanwhile."""
 PORTION: Final = 200
 """So many first visits are planned before the loop gets its turn: some milliseconds."""
-CHECK_TICK: Final = timedelta(seconds=10)
 PROBE_TICK: Final = timedelta(seconds=5)
 """While a breaker is open, this often it is seen whether its next list is due."""
+CHECK_SLACK: Final = timedelta(seconds=5)
+"""A check that would be due within this time comes now: the next occasion is a reading of the metadata away."""
+CHECKS_AT_ONCE: Final = 4
 CHECK_WATCHED: Final = timedelta(seconds=60)
-"""How old the list of a sprite may grow while somebody is attached to one of its sessions."""
+"""How old the list of a sprite may grow while somebody is attached to one of its sessions, or one of them is held."""
 CHECK_UNWATCHED: Final = timedelta(minutes=10)
 
 
@@ -114,6 +116,7 @@ class Operator:
         self._events = outside.events
         self._tenure = tenure
         self._situations: dict[str, Situation] = {}
+        self._refreshed = asyncio.Event()
         self.registry = Registry()
         self.queue = WorkQueue(clock, settings.queue, luck)
         self._owners = Owners()
@@ -125,6 +128,7 @@ class Operator:
             on_change=self._take_sprite_change,
             find_stakes=self._stakes.names,
             on_breaker=self._take_breaker,
+            on_wake=metrics.count_wake,
         )
         tokens = TokenBook(outside.kube, clock, outside.own_token)
         self._keeper = HoldKeeper(
@@ -427,13 +431,25 @@ class Operator:
                 # Its own wait may have grown to minutes during the outage.
                 if not self._is_settled(uid):
                     self.queue.add(uid)
+            self._refreshed.set()
 
     async def _check_sessions(self) -> None:
-        """Look now and then whether what lives still does: per sprite, and only where the sprite runs by itself."""
+        """
+        Look now and then whether what lives still does: per sprite, and only where the sprite runs by itself.
+
+        Directly after the metadata was read, which then need not be read again to know that.
+        """
         while True:
-            await self._clock.sleep(CHECK_TICK)
-            for place, claims in self._group_by_sprite().items():
-                await self._check_sprite(place, claims)
+            await self._refreshed.wait()
+            self._refreshed.clear()
+            places = iter(self._group_by_sprite().items())
+            async with asyncio.TaskGroup() as group:
+                for _ in range(CHECKS_AT_ONCE):
+                    group.create_task(self._check_places(places))
+
+    async def _check_places(self, places: Iterator[tuple[Place, list[Claim]]]) -> None:
+        for place, claims in places:
+            await self._check_sprite(place, claims)
 
     def _group_by_sprite(self) -> dict[Place, list[Claim]]:
         places: dict[Place, list[Claim]] = {}
@@ -448,10 +464,16 @@ class Operator:
         sprite = self._observer.recall_sprite(place.token, place.sprite, wanted_id=None)
         if is_paused(sprite) or not isinstance(sprite, SpriteSeen):
             return
-        age = CHECK_WATCHED if any(claim.attached for claim in claims) else CHECK_UNWATCHED
-        oldest = self._clock.monotonic() - age
+        watched = any(claim.attached or self._keeper.holds(claim.uid) for claim in claims)
+        age = CHECK_WATCHED if watched else CHECK_UNWATCHED
+        oldest = self._clock.monotonic() - age + CHECK_SLACK
         known = self._observer.recall_sessions(place.token, place.sprite)
         if isinstance(known, Listed) and known.started >= oldest:
+            return
+        sprite = await self._observer.look_at_sprite(
+            place.token, place.sprite, wanted_id=None, since=self._clock.monotonic() - AWAKE_AGE
+        )
+        if is_paused(sprite) or not isinstance(sprite, SpriteSeen):
             return
         look = await self._observer.look_at_sessions(place.token, place.sprite, since=oldest, cause=Cause.CHECK)
         if not isinstance(look, Listed):

@@ -15,10 +15,11 @@ from typing import Final, assert_never
 
 from controller.api.conditions import ConditionStatus, ConditionType, Reason
 from controller.api.names import FINALIZER
-from controller.api.session import Announced, Cause, Identity, KillAnswer, SpriteState
+from controller.api.session import Announced, Cause, Identity, KillAnswer
 from controller.api.situations import Situation, judge_readiness
 from controller.api.terminal import (
     HoldMode,
+    HoldStatus,
     KillTrigger,
     LaunchIntent,
     Origin,
@@ -77,9 +78,8 @@ from controller.plan.looks import (
     SessionsLook,
     SpriteAway,
     SpriteLook,
-    SpriteSeen,
 )
-from controller.plan.resting import rest_on_failure
+from controller.plan.resting import is_paused, rest_on_failure
 from controller.plan.starting import LaunchPart, rest_launch_failed, rest_launch_invalid, rest_launch_unread
 from controller.plan.status import HoldView, build_status, is_true, is_worth_writing
 from controller.plan.steps import (
@@ -102,6 +102,7 @@ from controller.plan.steps import (
 )
 from controller.plan.teardown import rest_unproven
 from controller.plan.terminal import plan_terminal
+from controller.plan.wakes import note_wake
 from controller.sprites.client import SpritesClient
 from controller.sprites.errors import SpritesError
 from controller.sprites.token import Token
@@ -225,7 +226,7 @@ class Visit:
             identity=_find_identity(session),
             live=lives and not spec.terminated and snapshot.deleted is None,
             wanted=spec.hold_wanted and self._finding.trouble is None,
-            recorded=self._status.hold is not None,
+            recorded=_without_expiry(self._status.hold),
             mode=HoldMode.WHILE_ACTIVE if spec.hold is None else spec.hold.mode,
             suspended=spec.suspend,
             presence=Presence.WATCHED if spec.attached else Presence.NOBODY,
@@ -351,7 +352,9 @@ class Visit:
             case StartSession(intent=intent):
                 return await self._start_session(intent)
             case ProbeLaunch(intent=intent):
+                was_paused = is_paused(self._sprite)
                 self._probed = await self._tools.launcher.probe(self._place(), intent)
+                self._note_wake(self._probed, was_paused=was_paused)
             case BarLaunch(intent=intent):
                 return await self._bar(intent)
             case RereadObject():
@@ -391,8 +394,9 @@ class Visit:
         return look
 
     async def _look_at_sessions(self, since: timedelta, cause: Cause) -> None:
-        self._count_wake(cause)
+        was_paused = is_paused(self._sprite)
         look = await self._ask_sessions(since, cause)
+        self._note_wake(look, was_paused=was_paused)
         if await self._has_better_token(look):
             look = await self._ask_sessions(self._tools.clock.monotonic(), cause)
         self._sessions = look
@@ -425,10 +429,11 @@ class Visit:
         self._token = better
         return True
 
-    def _count_wake(self, cause: Cause) -> None:
-        """Count a call that is about to wake a sprite which was last seen paused."""
-        if isinstance(self._sprite, SpriteSeen) and self._sprite.sprite.state in (SpriteState.WARM, SpriteState.COLD):
-            self._tools.metrics.count_wake(cause)
+    def _note_wake(self, answer: object, *, was_paused: bool) -> None:
+        """Remember that this object has used a wake, where its sprite was last seen paused."""
+        if was_paused:
+            failure = answer.failure if isinstance(answer, LookFailed) else None
+            self.memory = note_wake(self.memory, generation=self._snapshot.generation, failure=failure)
 
     async def _record_intent(self, sprite_id: str) -> None:
         """Write the nonce down before anything is created under it."""
@@ -448,8 +453,9 @@ class Visit:
         if isinstance(environment, TokenTrouble):
             rest = rest_launch_unread if environment.passing else rest_launch_invalid
             return await self._take(rest(self._facts(), self.memory, environment.message))
-        self._count_wake(Cause.LAUNCH)
+        was_paused = is_paused(self._sprite)
         directory = await launcher.store_script(place, launch, environment, intent)
+        self._note_wake(directory, was_paused=was_paused)
         if isinstance(directory, LookFailed):
             return await self._take_failed_launch(directory, LaunchPart.UPLOAD)
         self.memory = replace(self.memory, fresh_nonce=None)
@@ -476,7 +482,9 @@ class Visit:
 
     async def _bar(self, intent: LaunchIntent) -> ReconcileResult | None:
         """Keep a launch from ever running; where it was faster, the search for it begins anew."""
+        was_paused = is_paused(self._sprite)
         answer = await self._tools.launcher.bar(self._place(), intent)
+        self._note_wake(answer, was_paused=was_paused)
         if isinstance(answer, LookFailed):
             return await self._take(rest_on_failure(self._facts(), self.memory, answer))
         if answer:
@@ -509,8 +517,7 @@ class Visit:
                 return None
             try:
                 await tools.observer.enter(place.token, Priority.KILL)
-                self._count_wake(Cause.KILL)
-                tools.observer.note_wake(place.token, place.sprite)
+                tools.observer.note_wake(place.token, place.sprite, Cause.KILL)
                 answer = await tools.client.kill_session(
                     place.token, place.sprite, send.identity.session_id, tenure=tools.tenure, cause=Cause.KILL
                 )
@@ -658,6 +665,11 @@ class Visit:
             metrics.count_kill(KillVerdict(happening.evidence.value), proof)
         if happening.leftovers is not None:
             metrics.count_leftovers(LeftoversFinding(happening.leftovers.value))
+
+
+def _without_expiry(hold: HoldStatus | None) -> HoldStatus | None:
+    """What was recorded of a hold, without the part that only says how long it was good for."""
+    return None if hold is None else hold.model_copy(update={"expiry_time": None})
 
 
 def _is_held(hold: HoldView | None) -> bool:

@@ -74,6 +74,11 @@ def may_follow(spec: TerminalSpec, ended: SessionEnd) -> bool:
         return False
     if ended.reason == EndReason.LOST and spec.relaunch is Relaunch.ON_LOST:
         return True
+    return has_come_since(spec, ended)
+
+
+def has_come_since(spec: TerminalSpec, ended: SessionEnd) -> bool:
+    """Tell whether somebody has attached since a session ended; one who was there all the while has not."""
     if not spec.attached:
         return False
     return not ended.attached or ended.socket_id != spec.active_socket_id

@@ -55,6 +55,14 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
+class Wakes:
+    """How often one object has woken its sprite for one generation of its spec."""
+
+    generation: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """
     What this process alone remembers of one object.
@@ -71,6 +79,8 @@ class Memory:
         object_read: When the object was last read consistently, before a reap, monotonic.
         reap_warned_for: From which moment the idle time counted when the reap was last announced.
         leftovers_at: When the look started that first found something of a killed session, monotonic.
+        wakes: The calls for this object that found its sprite paused.
+        mark_told: The value of the activity annotation that was last told to be unreadable.
     """
 
     kill: KillProgress | None = None
@@ -84,6 +94,8 @@ class Memory:
     object_read: timedelta | None = None
     reap_warned_for: datetime | None = None
     leftovers_at: timedelta | None = None
+    wakes: Wakes | None = None
+    mark_told: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

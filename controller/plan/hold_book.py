@@ -190,6 +190,12 @@ def is_surely_held(book: HoldBook, rules: HoldRules, now: timedelta) -> bool:
     )
 
 
+def is_renewal(book: HoldBook, call: Upsert) -> bool:
+    """Tell whether an upsert renews a task that was known to be there, rather than creating one."""
+    task = book.tasks[call.slot]
+    return task is not None and task.refreshed is not None
+
+
 def note_sent(book: HoldBook, calls: tuple[SlotCall, ...], *, now: timedelta) -> HoldBook:
     """Remember what is about to be sent, before it is sent."""
     return replace(drop_lapsed(book, now), in_flight=calls, sent=now)

@@ -48,9 +48,10 @@ When many ends are asked for at once, one list of a sprite serves all that wait 
 before it. Only for so long, since an id comes again after a cold start: to stop, to start again and to run as many
 sessions as before takes a sprite longer than this, 1 to 12 s for the start alone (sprites-api.md 8).
 """
-_WAKES_NOBODY: Final = frozenset(
+WAKES_NOBODY: Final = frozenset(
     {Failure.UNREACHABLE, Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.THROTTLED, Failure.API_INCIDENT}
 )
+"""A call that failed so never got through to the sprite."""
 METADATA_AGE: Final = timedelta(seconds=60)
 """Older metadata says nothing about a sprite that is about to be killed in."""
 
@@ -269,7 +270,7 @@ def _may_have_woken(failed: LookFailed, sprite: SpriteLook) -> bool:
     """
     if isinstance(sprite, SpriteSeen) and sprite.sprite.state is SpriteState.RUNNING:
         return False
-    return failed.failure not in _WAKES_NOBODY
+    return failed.failure not in WAKES_NOBODY
 
 
 def _plan_proof(progress: KillProgress, facts: KillFacts) -> tuple[KillProgress, KillStep]:

@@ -8,9 +8,20 @@ recorded. Not knowing is a look of its own (`LookFailed`), never an empty answer
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from controller.api.session import Session, Sprite
 from controller.errors import Failure
+
+AWAKE_AGE: Final = timedelta(seconds=1)
+"""What may not wake a sprite is preceded by metadata that was read at most this long before."""
+
+INSIDE_AGE: Final = timedelta(seconds=10)
+"""
+A sprite that answered from inside this lately runs, whatever its metadata says: that lags behind a wake.
+
+Source: sprites-api.md 8 (2026-09): it pauses about 30 s after its last activity.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,15 @@ class Listed:
 
     sessions: tuple[Session, ...]
     started: timedelta
+
+
+def is_fresh(seen: SpriteSeen, *, now_time: datetime) -> bool:
+    """
+    Tell whether metadata is young enough for a call that must not wake: the sprite may have paused since any older one.
+
+    It counts from the end of the reading, however long that took, so that a slow API is not asked for ever.
+    """
+    return now_time - seen.read_time <= AWAKE_AGE
 
 
 SpriteLook = NotLooked | LookFailed | SpriteSeen | SpriteAway

@@ -27,11 +27,15 @@ from controller.plan.kill import (
     METADATA_AGE,
 )
 from controller.plan.looks import (
+    AWAKE_AGE,
+    INSIDE_AGE,
+    Listed,
     LookFailed,
     NotLooked,
     SpriteAway,
     SpriteLook,
     SpriteSeen,
+    is_fresh,
 )
 from controller.plan.steps import Happening, LookAtSprite, Outcome, Plan, Rest, Verdict
 
@@ -152,6 +156,20 @@ def need_sprite(facts: Facts, memory: Memory) -> SpriteSeen | Plan:
             return seen
         case _:
             assert_never(facts.sprite)
+
+
+def look_freshly(facts: Facts, memory: Memory) -> Plan:
+    """Read the sprite's metadata directly before a call that must not wake it."""
+    return Plan(LookAtSprite(facts.now - AWAKE_AGE / 2), memory)
+
+
+def is_known_awake(facts: Facts) -> bool:
+    """Tell whether a call surely wakes nobody: the sprite was seen running, or answered from inside, just before."""
+    if isinstance(facts.sessions, Listed) and facts.now - facts.sessions.started <= INSIDE_AGE:
+        return True
+    if not isinstance(facts.sprite, SpriteSeen) or is_paused(facts.sprite):
+        return False
+    return is_fresh(facts.sprite, now_time=facts.now_time)
 
 
 def is_paused(look: SpriteLook) -> bool:

@@ -43,7 +43,9 @@ from controller.plan.looks import (
     is_answer_to,
 )
 from controller.plan.resting import (
+    is_known_awake,
     judge_unended,
+    look_freshly,
     need_sprite,
     rest_ended,
     rest_incident,
@@ -220,6 +222,8 @@ def _plan_intent(facts: Facts, memory: Memory, seen: SpriteSeen) -> Plan:
     if not facts.has_finalizer:
         return Plan(PlaceFinalizer(), memory)
     awake_since = facts.now - AWAKE_AGE
+    if seen.sprite.state is SpriteState.RUNNING and not is_known_awake(facts):
+        return look_freshly(facts, memory)
     if seen.sprite.state is not SpriteState.RUNNING and not is_answer_to(facts.sessions, awake_since):
         return Plan(LookAtSessions(awake_since, Cause.LAUNCH), memory)
     if isinstance(facts.sessions, LookFailed):

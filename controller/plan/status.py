@@ -96,6 +96,11 @@ def is_worth_writing(old: TerminalStatus, new: TerminalStatus, *, stored: bool) 
     return not stored or _essence(old) != _essence(new)
 
 
+def is_resumed(status: TerminalStatus, spec: TerminalSpec) -> bool:
+    """Tell whether a suspension has just ended: the status still says so, and the spec does not any more."""
+    return status.phase is Phase.SUSPENDED and not spec.suspend
+
+
 def is_true(status: TerminalStatus, kind: ConditionType) -> bool:
     """Tell whether a condition was True when the status was written."""
     return any(condition.type is kind and condition.status is _TRUE for condition in status.conditions)
@@ -250,8 +255,7 @@ def _move_detached(old: TerminalStatus, outcome: Outcome, spec: TerminalSpec, no
     session = outcome.session
     if session is None or session.id is None or session.ended is not None or spec.attached:
         return None
-    resumed = old.phase is Phase.SUSPENDED and not spec.suspend
     fresh = old.session is None or old.session.id != session.id
-    if old.detached_time is None or resumed or fresh:
+    if old.detached_time is None or is_resumed(old, spec) or fresh:
         return now
     return old.detached_time

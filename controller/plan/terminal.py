@@ -24,7 +24,7 @@ from controller.api.terminal import (
     TerminalStatus,
 )
 from controller.plan.breaker import Conclusion, may_conclude
-from controller.plan.ends import EndReason, judge_end_by_list, judge_end_by_sprite, may_follow
+from controller.plan.ends import EndReason, has_come_since, judge_end_by_list, judge_end_by_sprite, may_follow
 from controller.plan.facts import Facts, Memory
 from controller.plan.kill import (
     METADATA_AGE,
@@ -46,12 +46,18 @@ from controller.plan.reap import (
 )
 from controller.plan.resting import is_paused, judge_situation_after, need_sprite, rest_ended, rest_live, rest_token
 from controller.plan.starting import plan_first, plan_launch
+from controller.plan.status import is_resumed
 from controller.plan.steps import LookAtSessions, LookAtSprite, Outcome, Plan, Rest, Verdict
 from controller.plan.teardown import conclude_kill, plan_deletion, plan_end, plan_terminated
+from controller.plan.wakes import guard_wake
 
 
 def plan_terminal(facts: Facts, memory: Memory) -> Plan:
     """Decide the next step. Total: it never raises, and every combination of facts has an answer."""
+    return guard_wake(facts, _plan_step(facts, memory))
+
+
+def _plan_step(facts: Facts, memory: Memory) -> Plan:
     if facts.deleting:
         return plan_deletion(facts, memory)
     if facts.spec.terminated:
@@ -115,7 +121,7 @@ def _describe_for_reap(facts: Facts, memory: Memory, session: SessionStatus) -> 
         suspended=facts.spec.suspend,
         idle_timeout=timedelta(seconds=facts.spec.idle_timeout_seconds),
         policy=facts.spec.idle_policy,
-        detached_time=facts.status.detached_time,
+        detached_time=None if is_resumed(facts.status, facts.spec) else facts.status.detached_time,
         input_time=None,
         activity=facts.activity,
         idle_after=facts.idle_after,
@@ -177,10 +183,13 @@ def _session_of(rest: Rest) -> SessionStatus:
 
 
 def _is_unanswered(facts: Facts) -> bool:
-    """Tell whether somebody asked whether the session lives, and the list that should say so failed, or would lie."""
+    """Tell whether somebody asked whether the session lives, and the look that should say so failed, or would lie."""
     if facts.doubt is not None and not may_conclude(facts.breaker, Conclusion.SESSION_ENDED):
         return True
-    return facts.doubt is not None and isinstance(facts.sessions, LookFailed) and facts.sessions.started >= facts.doubt
+    looks = (facts.sprite, facts.sessions)
+    return facts.doubt is not None and any(
+        isinstance(look, LookFailed) and look.started >= facts.doubt for look in looks
+    )
 
 
 def _judge_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan | None:
@@ -191,7 +200,7 @@ def _judge_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan | 
     lost = judge_end_by_sprite(identity, facts.sprite)
     if lost is not None:
         return rest_ended(facts, memory, session, EndReason.LOST, lost.value)
-    if facts.token.trouble is not None or is_paused(facts.sprite):
+    if facts.token.trouble is not None or is_paused(facts.sprite) or isinstance(facts.sprite, LookFailed):
         return None
     question = facts.doubt if memory.absent_at is None else memory.absent_at + SECOND_LOOK
     if not is_answer_to(facts.sessions, question):
@@ -230,7 +239,7 @@ def _plan_after_end(facts: Facts, memory: Memory, session: SessionStatus, ended:
 
 def _plan_follow(facts: Facts, memory: Memory, ended: SessionEnd) -> Plan:
     """A loss never wakes a sprite to start again; somebody who attaches does."""
-    if ended.reason == EndReason.LOST and not facts.spec.attached:
+    if not has_come_since(facts.spec, ended):
         seen = need_sprite(facts, memory)
         if isinstance(seen, Plan):
             return seen

@@ -20,6 +20,7 @@ TABLE: Final = [
     (Situation.RELAUNCHING, Phase.STARTING, FALSE, True, False),
     (Situation.TERMINATING, Phase.TERMINATING, FALSE, True, False),
     (Situation.REAP_OWED, Phase.DETACHED, FALSE, True, False),
+    (Situation.WAKE_OWED, Phase.STARTING, FALSE, True, False),
     (Situation.KILL_OWED, Phase.TERMINATING, FALSE, True, False),
     (Situation.SPRITE_NOT_FOUND, Phase.PENDING, FALSE, True, False),
     (Situation.TERMINATED, Phase.TERMINATED, TRUE, False, False),
