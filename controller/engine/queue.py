@@ -26,7 +26,7 @@ _DOUBLINGS_MAX: Final = 32
 """Beyond this many failures the back-off is at its maximum whatever the base; it only keeps the power small."""
 
 _SOON: Final = timedelta(seconds=1)
-"""What comes again this soon after `close` belongs to the work that was under way: a proof is two lists 300 ms apart."""
+"""What comes again this soon after `close` still belongs to what was under way: a proof is two lists, 300 ms apart."""
 
 _STALE_ALLOWED: Final = 64
 """So many dead entries never matter; beyond them the heap is rebuilt once they outnumber the living."""
