@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import orjson
 from aiohttp import web
+from prometheus_client import generate_latest
 
 from controller.clock import Clock, SystemClock
 from controller.gateway.access import BEARER_SUBPROTOCOL, SUBPROTOCOL
@@ -231,6 +232,9 @@ class Doors:
         headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
         async with self.http.ws_connect(f"{self.url}{path}{query}", headers=headers, protocols=protocols) as socket:
             yield socket
+
+    def metrics_page(self) -> str:
+        return generate_latest(self.metrics.registry).decode()
 
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"agentterminal_gateway_{name}", labels) or 0
