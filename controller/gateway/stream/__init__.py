@@ -16,7 +16,7 @@ How it is wired:
     socket = build_socket(settings, protocols=[...])   # in the door, after every check
     await socket.prepare(request)
     client = Client(socket, request.transport.abort, socket_id=..., role=Role.TYPE, dialect=Dialect.OURS,
-                    settings=settings, on_auth=...)
+                    settings=settings, size=Resize(columns, rows), on_auth=...)
     ending = await hub.join(client)                    # until the person's socket has ended
     undrained_bytes = await hub.drain(client)          # then the lock may be cleared
 
@@ -27,10 +27,11 @@ How it is wired:
     client.tell(Word.AUTHENTICATE, "...")              # a notice
     client.end(Ending.REPLACED)                        # told, then closed
     hub.note_recorded(recorded); hub.note_running()    # what the status and the metadata say
-    hub.close(Ending.DRAINING)                         # everybody, and then everything
+    hub.close(Ending.RESTARTING)                       # everybody, and then everything
 
-`may_type(client)` is asked directly before each piece of input is written; it looks into memory and does not wait.
-`on_news(news)` gets what a record, a metric or a log wants to know; it does not wait either.
+`Ending` is the one table of `plan.fence_closing`. `may_type(client)` is asked directly before each piece of input is
+written; it looks into memory and does not wait. `on_news(news)` gets what a record, a metric or a log wants to know; it
+does not wait either.
 
 Two kinds of upstream sockets, never one for both: those that only look (`stdin=false`) carry the output, and the one
 that types carries input alone. Its own output, which begins with a replay whose end nobody marks, is thrown away; so a
@@ -47,8 +48,7 @@ Assumed: a Sprite takes input from a socket that types while others look on with
 """
 
 from controller.gateway.stream.client import Client, Dialect, Role, build_socket
-from controller.gateway.stream.closing import Close, Ending
-from controller.gateway.stream.frames import Word
+from controller.gateway.stream.frames import Resize, Word
 from controller.gateway.stream.hub import (
     ClientTooSlow,
     Hub,
@@ -68,14 +68,13 @@ from controller.gateway.stream.way import SpriteWay, Way
 __all__ = [
     "Client",
     "ClientTooSlow",
-    "Close",
     "Dialect",
-    "Ending",
     "Hub",
     "InputLost",
     "MayType",
     "News",
     "Recorded",
+    "Resize",
     "Role",
     "SessionExited",
     "SessionMissing",

@@ -20,7 +20,6 @@ from typing import Final
 
 from aiohttp import WSMsgType, web
 
-from controller.gateway.stream.closing import REASON_BYTES, Ending
 from controller.gateway.stream.frames import (
     CLEAR,
     Auth,
@@ -36,6 +35,7 @@ from controller.gateway.stream.frames import (
 )
 from controller.gateway.stream.recorded import Recorded
 from controller.gateway.stream.settings import StreamSettings
+from controller.plan.fence_closing import CLOSINGS, Ending
 from controller.sprites.exec_frames import Framing
 
 JOINED_BYTES: Final = 32 * 1024
@@ -93,6 +93,7 @@ class Client:
         role: What it is here for.
         dialect: Whose client it is.
         settings: Its bounds.
+        size: Of its window, where the request told it.
         on_auth: Given a fresh token that the client sent; None where none is expected.
     """
 
@@ -105,12 +106,13 @@ class Client:
         role: Role,
         dialect: Dialect,
         settings: StreamSettings,
+        size: Resize | None = None,
         on_auth: Callable[[str], None] | None = None,
     ) -> None:
         self.socket_id = socket_id
         self.role = role
         self.dialect = dialect
-        self.size: Resize | None = None
+        self.size = size
         """What it last said of its window."""
         self.queued_bytes = 0
         self._socket = socket
@@ -167,14 +169,15 @@ class Client:
             if self._framing is Framing.RAW:
                 self.push(CLEAR)
 
-    def end(self, ending: Ending, last: Sequence[str | bytes] = ()) -> None:
+    def end(self, ending: Ending, detail: str = "", *, last: Sequence[str | bytes] = ()) -> None:
         """
         Close the socket for a reason that is told first; the first reason stays.
 
         Who is too slow, or gone, loses what waits; everybody else gets it before.
 
         Args:
-            ending: Why.
+            ending: Why: only after an exit that was seen is it EXITED.
+            detail: The API server's own sentence, where a rule spoke.
             last: Frames of the exit, where it is one.
         """
         if self._ending is not None:
@@ -183,7 +186,7 @@ class Client:
         if ending is Ending.TOO_SLOW:
             self._queue.clear()
         if ending is not Ending.EXITED:
-            last = [*last, render_closing(ending.value)]
+            last = [*last, render_closing(ending, detail)]
         self._queue.extend(last)
         self._wake.set()
         self._farewell = self._loop.call_later(self._settings.farewell.total_seconds(), self._abort)
@@ -212,7 +215,8 @@ class Client:
                 reading = group.create_task(self._read(take))
                 watching = group.create_task(self._watch())
                 await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
-                if self._ending is not None and not sending.done():
+                if self._farewell is not None and not sending.done():
+                    # Told to end: the last frames and the close go out first, within the farewell.
                     await asyncio.wait({sending})
                 for task in (sending, reading, watching):
                     task.cancel()
@@ -248,8 +252,7 @@ class Client:
                     self.queued_bytes -= len(frame)
                     await socket.send_bytes(frame)
                 self._stuck_since = None
-            close = self._ending.value
-            await socket.close(code=close.code, message=close.reason.encode()[:REASON_BYTES])
+            await socket.close(code=CLOSINGS[self._ending].code, message=self._ending.value.encode())
 
     def _join(self, frame: bytes) -> bytes:
         joined, size = [frame], len(frame)
@@ -277,8 +280,8 @@ class Client:
                     case WSMsgType.PONG:
                         self._pinged = None
                     case WSMsgType.ERROR:
-                        if self._socket.close_code == Ending.TOO_BIG.value.code:
-                            self._ending = self._ending or Ending.TOO_BIG
+                        if getattr(message.data, "code", None) == CLOSINGS[Ending.TOO_LARGE].code:
+                            self._ending = self._ending or Ending.TOO_LARGE
                         return
                     case _:
                         return

@@ -10,7 +10,7 @@ value of a closed union, and what is none of ours is `Unknown`, never an error.
 | `session_info` | as the vendor's: whose terminal it is; first of all frames |
 | `replay` | what follows begins with the past; only to our own clients |
 | `notice` with `word` and `text` | something that a person should know and a program may: see `Word` |
-| `closing` with `code`, `word` and `reason` | the socket is closed next, for this reason |
+| `closed` with `code`, `reason`, `message` and `retry` | the socket is closed next, for this reason |
 | `exit` with `exit_code` | as the vendor's |
 | `debug` | we are still here |
 
@@ -25,7 +25,7 @@ from typing import Final
 import orjson
 
 from controller.api.session import Identity
-from controller.gateway.stream.closing import Close
+from controller.plan.fence_closing import Ending, describe_closing
 from controller.sprites.exec_frames import Framing, Stream
 
 CLEAR: Final = b"\x1b[0m\x1b[H\x1b[2J"
@@ -48,7 +48,7 @@ class Word(Enum):
     WAITING = "Waiting"
     """Your input waits until the one before you has let go."""
     INPUT_REFUSED = "InputRefused"
-    """Input that waited too long, or came from somebody who may not type, was dropped."""
+    """Input of somebody who may not type, or not any more, was dropped."""
     INPUT_UNSURE = "InputUnsure"
     """The connection broke under input that was not confirmed: it may or may not have arrived."""
     RECONNECTING = "Reconnecting"
@@ -56,6 +56,8 @@ class Word(Enum):
     """The sprite is paused, and looking on does not wake it."""
     QUIET = "Quiet"
     """Nothing happened for a while, and the connection is down until you type."""
+    STRANGER = "Stranger"
+    """Another session answered in place of the recorded one; nothing was typed."""
     SESSION_MISSING = "SessionMissing"
     """The session is not listed any more; another may follow."""
     AUTHENTICATE = "Authenticate"
@@ -151,9 +153,9 @@ def render_notice(word: Word, text: str) -> str:
     return _render("notice", word=word.value, text=text)
 
 
-def render_closing(close: Close) -> str:
+def render_closing(ending: Ending, detail: str) -> str:
     """Tell why the close comes that comes next."""
-    return _render("closing", code=close.code, word=close.word, reason=close.reason)
+    return orjson.dumps(describe_closing(ending, detail)).decode()
 
 
 def render_debug() -> str:

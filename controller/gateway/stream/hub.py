@@ -24,7 +24,6 @@ from controller.api.session import Announced, Identity
 from controller.clock import Clock
 from controller.gateway.stream.backlog import Backlog
 from controller.gateway.stream.client import Client, Incoming, Role
-from controller.gateway.stream.closing import Ending
 from controller.gateway.stream.fanout import Fanout
 from controller.gateway.stream.frames import Auth, Resize, Signal, Unknown, Word, render_exit
 from controller.gateway.stream.recorded import Recorded
@@ -41,14 +40,13 @@ from controller.gateway.stream.upstream import (
     UpstreamEnd,
 )
 from controller.gateway.stream.way import Way
+from controller.plan.fence_closing import Ending
+from controller.plan.fence_upstream import SETTLE_WAIT, Waiting, judge_buffer
 from controller.sprites.attach import Attachment
 from controller.sprites.exec_frames import Framing
 from controller.tenure import Tenure
 
 log: Final = logging.getLogger(__name__)
-
-MAY_STILL_LAND: Final = timedelta(seconds=5)
-"""How long bytes of a broken socket count as on their way. Source: gateway.md 3, rule 3."""
 
 LAST_WORDS: Final = timedelta(seconds=2)
 """After the first exit that is seen, how long the other ways up have to see theirs, with the last output before it."""
@@ -148,12 +146,13 @@ class Hub:
         self._tasks: dict[Fanout | Typist, asyncio.Task[None]] = {}
         self._typist: Typist | None = None
         self._backlogs: dict[Client, Backlog] = {}
+        self._waits: dict[Client, timedelta] = {}
         self._backlog_ends: dict[Client, asyncio.TimerHandle] = {}
         self._refused: set[Client] = set()
         self._broken: list[tuple[timedelta, int]] = []
         self._exit: SessionExited | None = None
         self._missing: asyncio.TimerHandle | None = None
-        self._running = asyncio.Event()
+        self._look_again = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -210,7 +209,7 @@ class Hub:
         for other in self._clients:
             other.nudge()
         self._clients.append(client)
-        self._backlogs[client] = Backlog(self._settings.backlog_bytes)
+        self._backlogs[client] = Backlog()
         self._greet(client)
         try:
             return await client.run(lambda frame: self._take(client, frame))
@@ -299,7 +298,7 @@ class Hub:
 
     def note_running(self) -> None:
         """The sprite is known to run: those who may not wake it may look again."""
-        self._running.set()
+        self._look_again.set()
 
     # --- people -------------------------------------------------------------------------------------------------------
 
@@ -318,6 +317,7 @@ class Hub:
         if forming is not None:
             forming.clients.append(client)
             self._wish(forming)
+            self._look_again.set()
             return
         assert self._recorded is not None
         # A sole person may let a quarter of their queue fill before the upstream waits for them.
@@ -374,20 +374,29 @@ class Hub:
         backlog = self._backlogs.get(client)
         if backlog is None:
             return
-        if not backlog.add(frame):
-            self._refuse_backlog(client, "More input than can wait came before the terminal was yours.")
-        elif client not in self._backlog_ends:
-            limit = self._settings.backlog_limit.total_seconds()
-            text = f"Your input waited {limit:g} s for the terminal."
-            self._backlog_ends[client] = self._loop.call_later(limit, self._refuse_backlog, client, text)
-            client.tell(Word.WAITING, "Your input waits until the terminal is yours.")
+        now = self._clock.monotonic()
+        since = self._waits.setdefault(client, now)
+        match judge_buffer(backlog.kept_bytes, len(frame), since=since, now=now):
+            case Waiting.KEPT:
+                backlog.add(frame)
+                if client not in self._backlog_ends:
+                    self._backlog_ends[client] = self._loop.call_later(
+                        self._settings.backlog_limit.total_seconds(), self._end_waiting, client
+                    )
+                    client.tell(Word.WAITING, "Your input waits until it can be sent.")
+            case Waiting.FULL:
+                client.end(Ending.BUFFER_FULL)
+            case Waiting.LATE:
+                self._end_waiting(client)
 
-    def _refuse_backlog(self, client: Client, text: str) -> None:
-        self._forget_backlog(client)
-        self._refuse(client, f"{text} It was dropped; type again once the terminal is yours.")
+    def _end_waiting(self, client: Client) -> None:
+        """Refuse what has waited too long: for the lock, or for a socket to open again."""
+        mine = self._typist is not None and self._typist.client is client
+        client.end(Ending.UPSTREAM_LOST if mine else Ending.LOCK_LATE)
 
     def _forget_backlog(self, client: Client) -> None:
         self._backlogs[client].drop()
+        self._waits.pop(client, None)
         if (handle := self._backlog_ends.pop(client, None)) is not None:
             handle.cancel()
 
@@ -400,7 +409,7 @@ class Hub:
     def _tell_exit(self, clients: list[Client], exit_code: int) -> None:
         for client in clients:
             framing = (self._recorded and self._recorded.framing) or Framing.RAW
-            client.end(Ending.EXITED, render_exit(exit_code, framing))
+            client.end(Ending.EXITED, last=render_exit(exit_code, framing))
 
     # --- ways up ------------------------------------------------------------------------------------------------------
 
@@ -460,12 +469,12 @@ class Hub:
                     client.tell(Word.SESSION_MISSING, "The session is not there any more; another may follow.")
             case Unreachable():
                 self._on_news(SessionUnreachable(identity))
-                self._end_each(fanout.clients, Ending.UNREACHABLE)
+                self._end_each(fanout.clients, Ending.UPSTREAM_LOST)
             case Stranger(announced):
                 self._on_news(StrangerAnswered(identity, announced))
-                self._end_each(fanout.clients, Ending.WRONG_SESSION)
+                self._end_for_stranger(fanout.clients)
             case RightEnded():
-                self._end_each(fanout.clients, Ending.FENCE_LOST)
+                self._end_each(fanout.clients, Ending.LEASE_LOST)
             case _:
                 assert_never(end)
 
@@ -482,7 +491,12 @@ class Hub:
     def _give_up_missing(self) -> None:
         self._missing = None
         seated = {client for fanout in self._fanouts for client in fanout.clients}
-        self._end_each([client for client in self._clients if client not in seated], Ending.GONE)
+        self._end_each([client for client in self._clients if client not in seated], Ending.SESSION_ENDED)
+
+    def _end_for_stranger(self, clients: list[Client]) -> None:
+        for client in clients:
+            client.tell(Word.STRANGER, "Another session answered in place of the recorded one; nothing was typed.")
+            client.end(Ending.SESSION_ENDED)
 
     def _end_each(self, clients: list[Client], ending: Ending) -> None:
         for client in clients:
@@ -497,11 +511,11 @@ class Hub:
         match end:
             case Stranger(announced):
                 self._on_news(StrangerAnswered(recorded.identity, announced))
-                typist.client.end(Ending.WRONG_SESSION)
+                self._end_for_stranger([typist.client])
             case Unreachable():
-                typist.client.end(Ending.UNREACHABLE)
+                typist.client.end(Ending.UPSTREAM_LOST)
             case RightEnded():
-                typist.client.end(Ending.FENCE_LOST)
+                typist.client.end(Ending.LEASE_LOST)
             case Exited(exit_code):
                 # The sockets that look on tell of it, after the last output; but one of them may be down just now.
                 self._note_exit(SessionExited(recorded.identity, exit_code))
@@ -516,6 +530,7 @@ class Hub:
             self._typist = None
 
     def _note_typing(self, client: Client) -> None:
+        self._waits.pop(client, None)
         if (handle := self._backlog_ends.pop(client, None)) is not None:
             handle.cancel()
         client.tell(Word.HOLDING, "Your input counts now.")
@@ -526,7 +541,7 @@ class Hub:
         self._on_news(InputLost(client.socket_id, count))
 
     def _count_broken(self) -> int:
-        since = self._clock.monotonic() - MAY_STILL_LAND
+        since = self._clock.monotonic() - SETTLE_WAIT
         self._broken = [(broke, count) for broke, count in self._broken if broke > since]
         return sum(count for _, count in self._broken)
 
@@ -550,10 +565,10 @@ class Hub:
                 told = True
                 for client in fanout.clients:
                     client.tell(Word.PAUSED, "The sprite is paused; looking on does not wake it.")
-            self._running.clear()
+            self._look_again.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.paused_look.total_seconds()):
-                    await self._running.wait()
+                    await self._look_again.wait()
 
     def _merge(self, fanout: Fanout) -> None:
         """Let those who wait for another way up to open come over: one socket is enough for all of them."""
@@ -565,7 +580,7 @@ class Hub:
 
     def take_up(self, fanout: Fanout, attachment: Attachment) -> None:
         """Announce what is now known, and gather viewers where there are too many ways up."""
-        self._running.set()
+        self._look_again.set()
         if self._recorded is not None and self._recorded.framing is None:
             self._recorded = Recorded(self._recorded.identity, attachment.framing)
         others = [each for each in self._fanouts if each is not fanout and each.is_open and not each.wakes]

@@ -9,6 +9,8 @@ Source: gateway.md 3 and 5; sprites-api.md 3.7 (2026-09).
 from dataclasses import dataclass, fields
 from datetime import timedelta
 
+from controller.plan.fence_upstream import BUFFER_TIME
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
@@ -28,11 +30,8 @@ class StreamSettings:
     message_bytes: int = 1024 * 1024
     """The largest message of a person. Source: sprites-api.md 3.7 (2026-09): the Go client's buffers."""
 
-    backlog_bytes: int = 64 * 1024
-    """Input that may wait until its sender holds the terminal."""
-
-    backlog_limit: timedelta = timedelta(seconds=20)
-    """How long it may wait: longer than a takeover from a dead replica takes (15 s)."""
+    backlog_limit: timedelta = BUFFER_TIME
+    """How long input may wait until it can be sent: longer than a takeover from a dead replica takes (15 s)."""
 
     ping_every: timedelta = timedelta(seconds=15)
     """Between two pings to a person."""

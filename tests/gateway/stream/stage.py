@@ -8,6 +8,7 @@ a test fills. People are aiohttp clients, which gather what they get.
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,7 +19,6 @@ from controller.clock import SystemClock
 from controller.gateway.stream import (
     Client,
     Dialect,
-    Ending,
     Hub,
     News,
     Recorded,
@@ -27,17 +27,18 @@ from controller.gateway.stream import (
     Way,
     build_socket,
 )
+from controller.plan.fence_closing import Ending
 from controller.tenure import Tenure
 
-LIMIT = 20.0
+LIMIT = 8.0
 """Seconds that any wait of a test may take."""
 
 
 class Person:
     """A client's socket, and all that came over it."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self.socket = socket
+    def __init__(self, connection: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = connection
         self.frames: list[str | bytes] = []
         self.close_code: int | None = None
         self.pinged = 0
@@ -132,12 +133,15 @@ class Stage:
                         await self._changed.wait()
 
     async def attach(self, request: web.Request) -> web.StreamResponse:
-        socket = build_socket(self.settings)
-        await socket.prepare(request)
+        response = build_socket(self.settings)
+        await response.prepare(request)
         name = request.match_info["name"]
         assert request.transport is not None
+        # Small buffers in the system, so that somebody who does not read is noticed within a test's output.
+        plain = request.transport.get_extra_info("socket")
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
         client = Client(
-            socket,
+            response,
             request.transport.abort,
             socket_id=name,
             role=Role.VIEW if "view" in request.query else Role.TYPE,
@@ -149,19 +153,16 @@ class Stage:
         self._changed.set()
         self.endings[name] = await self.hub.join(client)
         self._changed.set()
-        return socket
+        return response
 
-    async def come(
-        self, name: str, *flags: str, reading: bool = True, answer_pings: bool = True, read_bytes: int = 1 << 16
-    ) -> Person:
-        """Attach somebody, and read what they get unless told otherwise."""
+    async def come(self, name: str, *flags: str, answer_pings: bool = True) -> Person:
+        """Attach somebody, and read what they get."""
         assert self._session is not None
         assert self._reading is not None
         query = "&".join(f"{flag}=1" for flag in flags)
-        socket = await self._session.ws_connect(f"{self.url}/{name}?{query}", autoping=False, max_msg_size=0)
-        person = Person(socket)
-        if reading:
-            self._reading.create_task(person.read(answer_pings=answer_pings))
+        connection = await self._session.ws_connect(f"{self.url}/{name}?{query}", autoping=False, max_msg_size=0)
+        person = Person(connection)
+        self._reading.create_task(person.read(answer_pings=answer_pings))
         await self.until(lambda stage: name in stage.clients)
         return person
 
@@ -184,7 +185,7 @@ async def open_stage(
     stage = Stage(way, recorded, settings or StreamSettings())
     app = web.Application()
     app.router.add_get("/{name}", stage.attach)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, handler_cancellation=True)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -197,7 +198,7 @@ async def open_stage(
             async with asyncio.TaskGroup() as reading:
                 stage._reading = reading
                 yield stage
-                stage.hub.close(Ending.DRAINING)
+                stage.hub.close(Ending.RESTARTING)
                 await asyncio.wait_for(hub, LIMIT)
     finally:
         await runner.cleanup()
