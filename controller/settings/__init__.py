@@ -352,12 +352,15 @@ def _read_election(reading: _Reading) -> ElectionSettings | None:
     is_fit = True
     if deadline < 2 * retry:
         rule = f"must be at least twice {LEASE_RETRY_SECONDS.name}, which is {retry}"
-        reading.refuse(LEASE_RENEW_SECONDS, rule, f"Set it to {2 * retry} or more, or the other lower.", str(deadline))
+        reading.refuse(
+            LEASE_RENEW_SECONDS, rule, f"Set it to {2 * retry} or more, or the other lower.", _show(str(deadline))
+        )
         is_fit = False
     if 2 * duration < 3 * deadline:
         rule = f"must be at least one and a half times {LEASE_RENEW_SECONDS.name}, which is {deadline}"
         least = -(-3 * deadline // 2)
-        reading.refuse(LEASE_DURATION_SECONDS, rule, f"Set it to {least} or more, or the other lower.", str(duration))
+        way_out = f"Set it to {least} or more, or the other lower."
+        reading.refuse(LEASE_DURATION_SECONDS, rule, way_out, _show(str(duration)))
         is_fit = False
     if not is_fit or not reading.required(ELECTION):
         return None

@@ -15,6 +15,7 @@ from controller.cli.errors import ExitCode, judge_farewell
 from controller.cli.main import COMMANDS, cli, run
 from controller.errors import AgentTerminalError
 from controller.settings import Fault, SettingsFaulty
+from controller.tenure import TenureEnded
 
 ROOM = Path(switchboard.__file__).parent
 PLANTED = "planted-token-7f3a"
@@ -103,6 +104,11 @@ def test_debug_shows_the_traceback_as_well(
             ExceptionGroup("tasks", [KeyError("bug"), ExceptionGroup("inner", [AgentTerminalError("Known.")])]),
             ExitCode.FAILED,
             "Error: Known.",
+        ),
+        (
+            ExceptionGroup("tasks", [KeyError("bug"), TenureEnded("The Lease is lost.")]),
+            ExitCode.DEPOSED,
+            "Error: The Lease is lost.",
         ),
         (
             ExceptionGroup("tasks", [KeyError("bug")]),

@@ -15,6 +15,7 @@ from controller.kube.calls import KubeCallReport
 from controller.kube.client import KubeClient
 from controller.kube.credentials import ConnectionFacts, load_credentials
 from controller.kube.settings import KubeSettings
+from controller.tenure import Tenure
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OBJECT = {"metadata": {"name": "one", "uid": "u"}}
@@ -177,11 +178,11 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(server: Server, **settings: Any) -> AsyncIterator[Bench]:
+async def bench(server: Server, *, tenure: Tenure | None = None, **settings: Any) -> AsyncIterator[Bench]:
     facts = Facts(ConnectionFacts(server=server.url, scheme="Bearer", token="first-token"))
     chosen = KubeSettings(**settings)
     clock = HandClock()
     reports: list[KubeCallReport] = []
     credentials = await load_credentials(chosen, clock=clock, read=facts)
-    async with KubeClient(credentials, chosen, clock, reports.append) as client:
+    async with KubeClient(credentials, chosen, clock, reports.append, tenure=tenure) as client:
         yield Bench(client, server, facts, clock, reports)

@@ -181,6 +181,36 @@ async def test_a_write_that_waited_for_its_connection_does_not_leave_after_the_t
     assert [seen.method for seen in server.seen] == ["GET"] * 5
 
 
+async def test_a_client_with_a_tenure_of_its_own_reads_only_while_it_lasts(server: Server) -> None:
+    tenure = Tenure(1)
+    async with bench(server, tenure=tenure) as api:
+        await api.client.get("a", "b")
+        tenure.end()
+        for read in (api.client.get("a", "b"), api.client.get_secret("a", "b"), api.client.get_crd("a")):
+            await expect(TenureEnded, read)
+    assert len(server.seen) == 1
+
+
+async def test_a_read_that_waited_for_its_connection_does_not_leave_after_the_clients_tenure_ended(
+    server: Server,
+) -> None:
+    gate = Gate()
+    server.otherwise = gate
+    tenure = WatchedTenure(1)
+    async with bench(server, tenure=tenure, connections=4) as api, asyncio.TaskGroup() as group:
+        for number in range(4):
+            group.create_task(api.client.get("a", f"reader-{number}"))
+        await gate.wait_entered(4)
+        tenure.demanded.clear()
+        late = group.create_task(expect(TenureEnded, api.client.get("a", "late")))
+        async with asyncio.timeout(10):
+            await tenure.demanded.wait()
+        tenure.end()
+        gate.open()
+        await late
+    assert len(server.seen) == 4
+
+
 class WatchedTenure(Tenure):
     """Tells when it was demanded."""
 

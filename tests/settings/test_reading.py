@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from controller.engine.settings import EngineSettings
 from controller.logs import LogFormat, LogLevel, LogSettings
 from controller.plan.hold_settings import HoldSettings
+from controller.plan.lease import LeaseTimes
 from controller.settings import (
+    ElectionSettings,
     OwnTokenSettings,
     SettingsFaulty,
     TokenFile,
@@ -83,6 +85,62 @@ def test_every_variable_is_read() -> None:
     assert settings.sprites_requests_per_second == 7
     assert settings.log == LogSettings(LogLevel.DEBUG, LogFormat.JSON)
     assert settings.hold == HoldSettings(timedelta(seconds=600), timedelta(seconds=120))
+
+
+def test_without_a_word_about_it_one_of_several_is_elected_as_everywhere() -> None:
+    election = ElectionSettings(None, "agentterminal-operator", LeaseTimes())
+
+    assert read_operator_settings({}).election == election
+    assert read_operator_settings(prefixed(ELECTION="1")).election == election
+
+
+def test_every_variable_of_the_election_is_read() -> None:
+    settings = read_operator_settings(
+        prefixed(
+            LEASE_NAMESPACE="team-a",
+            LEASE_NAME="release.operator",
+            LEASE_DURATION_SECONDS="3",
+            LEASE_RENEW_SECONDS="2",
+            LEASE_RETRY_SECONDS="1",
+        )
+    )
+
+    times = LeaseTimes(timedelta(seconds=3), timedelta(seconds=2), timedelta(seconds=1))
+    assert settings.election == ElectionSettings("team-a", "release.operator", times)
+
+
+def test_an_operator_that_is_alone_may_do_without_an_election() -> None:
+    assert read_operator_settings(prefixed(ELECTION="0")).election is None
+
+
+@pytest.mark.parametrize("is_elected", ["0", "1"])
+def test_times_of_an_election_that_contradict_each_other_are_told_with_the_way_out(is_elected: str) -> None:
+    assert faults_of(prefixed(ELECTION=is_elected, LEASE_RENEW_SECONDS="11", LEASE_RETRY_SECONDS="6")) == {
+        "LEASE_RENEW_SECONDS": "AGENTTERMINAL_LEASE_RENEW_SECONDS is '11', but must be at least twice "
+        "AGENTTERMINAL_LEASE_RETRY_SECONDS, which is 6. Set it to 12 or more, or the other lower.",
+        "LEASE_DURATION_SECONDS": "AGENTTERMINAL_LEASE_DURATION_SECONDS is '15', but must be at least one and a half "
+        "times AGENTTERMINAL_LEASE_RENEW_SECONDS, which is 11. Set it to 17 or more, or the other lower.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ELECTION", "yes"),
+        ("LEASE_NAMESPACE", "Team_A"),
+        ("LEASE_NAMESPACE", "a" * 64),
+        ("LEASE_NAME", "-operator"),
+        ("LEASE_NAME", "a" * 254),
+        ("LEASE_DURATION_SECONDS", "301"),
+        ("LEASE_DURATION_SECONDS", "2"),
+        ("LEASE_RENEW_SECONDS", "1"),
+        ("LEASE_RENEW_SECONDS", "201"),
+        ("LEASE_RETRY_SECONDS", "0"),
+        ("LEASE_RETRY_SECONDS", "101"),
+    ],
+)
+def test_each_variable_of_the_election_has_its_bounds(name: str, value: str) -> None:
+    assert list(faults_of(prefixed(**{name: value}))) == [name]
 
 
 def test_all_faults_are_told_at_once_with_name_value_and_rule() -> None:

@@ -11,6 +11,7 @@ from controller.sprites.client import SpritesClient
 from controller.sprites.reports import CallReport
 from controller.sprites.settings import SpritesSettings
 from controller.sprites.token import Token
+from controller.tenure import Tenure
 from tests.sprites.server import Counterpart, Do, serve
 
 SECRET = "acme/42/0123456789abcdef0123456789abcdef/" + "fedcba9876543210" * 4
@@ -50,9 +51,9 @@ async def make_client(reports: list[CallReport]) -> AsyncIterator[MakeClient]:
     """Make clients of an address, with default settings but for what is given by name; they are closed at the end."""
     async with AsyncExitStack() as stack:
 
-        def make(url: str, **changes: Any) -> SpritesClient:
+        def make(url: str, *, tenure: Tenure | None = None, **changes: Any) -> SpritesClient:
             settings = SpritesSettings(base_url=url, **changes)
-            client = SpritesClient(settings, SystemClock(), reports.append)
+            client = SpritesClient(settings, SystemClock(), reports.append, tenure=tenure)
             stack.push_async_callback(client.aclose)
             return client
 

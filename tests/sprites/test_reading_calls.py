@@ -22,6 +22,7 @@ from controller.sprites.errors import (
 )
 from controller.sprites.reports import CallReport, Route, Settled
 from controller.sprites.token import Token
+from controller.tenure import Tenure, TenureEnded
 from tests.sprites.conftest import SECRET, MakeClient, choose_limits
 from tests.sprites.server import Counterpart, Do, answer, answer_json, find_closed_port, serve_raw
 
@@ -423,3 +424,24 @@ async def test_a_success_is_reported_once(
 async def test_closing_twice_is_fine(client: SpritesClient) -> None:
     async with client:
         await client.aclose()
+
+
+async def test_a_client_with_a_tenure_reads_only_while_it_lasts_since_a_read_may_wake(
+    counterpart: Counterpart, make_client: MakeClient, token: Token, reports: list[CallReport]
+) -> None:
+    counterpart.then(answer_json({"sessions": []}))
+    tenure = Tenure(1)
+    client = make_client(counterpart.url, tenure=tenure)
+    assert await list_sessions(client, token) == ()
+
+    tenure.end()
+    for read in (
+        list_sessions(client, token),
+        list_sprites(client, token),
+        client.get_sprite(token, "s1", cause=Cause.METADATA),
+    ):
+        with pytest.raises(TenureEnded):
+            await read
+
+    assert len(counterpart.seen) == 1
+    assert len(reports) == 1

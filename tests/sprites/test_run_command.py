@@ -325,6 +325,47 @@ async def test_without_tenure_no_command_is_run(client: SpritesClient, counterpa
     assert counterpart.seen == []
 
 
+class EndingTenure(Tenure):
+    """Ends at the demand after so many."""
+
+    def __init__(self, *, demands: int) -> None:
+        super().__init__(1)
+        self._left = demands
+
+    def demand(self) -> None:
+        if self._left == 0:
+            self.end()
+        self._left -= 1
+        super().demand()
+
+
+async def test_a_term_that_ends_between_the_upgrade_and_the_input_keeps_the_input_back(
+    client: SpritesClient, counterpart: Counterpart, token: Token, reports: list[CallReport]
+) -> None:
+    received: list[bytes] = []
+
+    async def script(ws: web.WebSocketResponse) -> None:
+        received.extend([message.data async for message in ws])
+
+    counterpart.then(talk(script))
+
+    with pytest.raises(TenureEnded):
+        await client.run_command(
+            token,
+            "s1",
+            ["sh"],
+            stdin=b"a script with secrets",
+            tenure=EndingTenure(demands=2),
+            cause=Cause.LAUNCH,
+            time_limit=timedelta(seconds=20),
+            output_bytes=1,
+        )
+
+    assert len(counterpart.seen) == 1
+    assert received == []
+    assert reports == []
+
+
 async def test_we_ping_and_a_socket_that_does_not_answer_is_dead(
     counterpart: Counterpart, make_client: MakeClient, token: Token
 ) -> None:
