@@ -859,11 +859,8 @@ def _take(work: _Work, event: Event) -> None:
                 _take_own(work, own, event)
 
 
-_Own = (
-    Left
-    | Finished
-    | Rang
-    | ObjectRead
+_Answered = (
+    ObjectRead
     | ReadFailed
     | ClaimAnswered
     | LockAnswered
@@ -872,13 +869,12 @@ _Own = (
     | LeaseWasRead
     | LeaseReadFailed
     | LeaseWasBroken
-    | UpstreamClosed
 )
+_Own = Left | Finished | Rang | UpstreamClosed | _Answered
 
 
 def _take_own(work: _Work, speaker: Speaker, event: _Own) -> None:
     """Take an event of one speaker. An answer to a call that it does not wait for changes nothing."""
-    phase = speaker.phase
     match event:
         case Left():
             _end(work, speaker, Ending.LEFT)
@@ -888,6 +884,14 @@ def _take_own(work: _Work, speaker: Speaker, event: _Own) -> None:
             _ring(work, speaker, timer)
         case UpstreamClosed(unconfirmed_bytes=unconfirmed):
             _close_upstream(work, speaker, unconfirmed)
+        case _:
+            _take_answer(work, speaker, speaker.phase, event)
+
+
+def _take_answer(work: _Work, asked: Speaker, phase: Phase, event: _Answered) -> None:
+    """Take the answer to a call: whatever follows begins without one under way."""
+    speaker = replace(asked, phase=Waiting())
+    match event:
         case ObjectRead(view=view) if isinstance(phase, Reading):
             _take_read(work, speaker, phase, view)
         case ReadFailed() if isinstance(phase, Reading):
@@ -904,7 +908,7 @@ def _take_own(work: _Work, speaker: Speaker, event: _Own) -> None:
             judged = judge_lease(speaker.proof, look, started=started, now=work.now, rules=work.rules)
             _take_proof(work, speaker, judged)
         case LeaseReadFailed() if isinstance(phase, AskingLease):
-            _rest(work, replace(speaker, lease_due=work.now + POLL_WAIT))
+            _resume(work, replace(speaker, lease_due=work.now + POLL_WAIT), seen_in=None)
         case LeaseWasBroken(answer=answer) if isinstance(phase, Breaking) and speaker.proof is not None:
             _take_proof(work, speaker, judge_break(speaker.proof, answer))
         case _:
@@ -1030,7 +1034,7 @@ def _take_claim(work: _Work, speaker: Speaker, answer: Answer) -> None:
         case TestFailed() | Lost():
             _read(work, replace(speaker, tries=speaker.tries + 1))
         case RuleSpoke(text=text):
-            _end(work, replace(speaker, phase=Pausing()), Ending.REFUSED, text)
+            _end(work, speaker, Ending.REFUSED, text)
         case ObjectGone():
             _find_gone(work, speaker)
         case NotNow():
@@ -1071,7 +1075,7 @@ def _take_lock(work: _Work, speaker: Speaker, phase: Locking, answer: Answer) ->
         case TestFailed() | Lost():
             _read(work, replace(speaker, tries=speaker.tries + 1))
         case RuleSpoke(text=text):
-            _end(work, replace(speaker, phase=Pausing()), Ending.REFUSED, text)
+            _end(work, speaker, Ending.REFUSED, text)
         case ObjectGone():
             _find_gone(work, speaker)
         case NotNow():
