@@ -170,6 +170,8 @@ class Reason(StrEnum):
     """A hold is wanted, and there is no work, or no session to hold for."""
     HOLD_ACTIVE = "HoldActive"
     """A task of ours keeps the sprite awake."""
+    ACTIVITY_UNREADABLE = "ActivityUnreadable"
+    """The annotation `agentterminal.dev/activity` holds no time that counts. (Event.)"""
     HOLD_UNCLEAR = "HoldUnclear"
     """The answer of the last hold call was lost."""
 

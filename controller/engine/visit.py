@@ -50,6 +50,7 @@ from controller.plan.activity import (
     Hearing,
     Occasion,
     Presence,
+    describe_unread_mark,
     observe_activity,
     read_activity_mark,
 )
@@ -196,6 +197,7 @@ class Visit:
         """Take steps until one is a rest."""
         await self._find_token()
         self._recall()
+        self._tell_unread_mark()
         for _ in range(STEPS_LIMIT):
             plan = plan_terminal(self._facts(), self.memory)
             result = await self._take(plan)
@@ -235,6 +237,14 @@ class Visit:
             rules=resolve_rules(spec.hold, self._tools.hold),
         )
         self._tools.keeper.put(wish)
+
+    def _tell_unread_mark(self) -> None:
+        """Tell of an activity annotation that counts for nothing, once for each value."""
+        text = self._snapshot.annotation(ACTIVITY_ANNOTATION)
+        sentence = describe_unread_mark(text, now=self._tools.clock.now())
+        if sentence is not None and self.memory.mark_told != text:
+            self._tell(Happening(Reason.ACTIVITY_UNREADABLE, sentence, warning=True))
+        self.memory = replace(self.memory, mark_told=None if sentence is None else text)
 
     def _find_activity(self, session: SessionStatus | None) -> tuple[datetime | None, ...]:
         """Gather when the terminal was active: its launch, what gateways saw, and what its own hook says."""
@@ -301,13 +311,20 @@ class Visit:
             last_wake_time=wake,
             now=tools.clock.monotonic(),
             now_time=tools.clock.now(),
-            held=_is_held(tools.keeper.view(snapshot.uid)),
+            held=self._is_held(),
             activity=self._observe_activity(),
             idle_after=resolve_rules(self._spec.hold, tools.hold).idle_window,
             processes=self._processes,
             began=self._began,
             breaker=CLOSED if self._token is None else tools.observer.breaker(self._token),
         )
+
+    def _is_held(self) -> bool:
+        """Tell whether it is surely held; where no book is kept yet, as after a start, what is recorded stands."""
+        hold: HoldView | None = self._tools.keeper.view(self._snapshot.uid)
+        if hold is None:
+            return self._status.hold is not None and is_true(self._status, ConditionType.HELD)
+        return hold.held.status is ConditionStatus.TRUE
 
     def _observe_activity(self) -> Activity:
         """Put together what is known of the session's activity, without asking anybody."""
@@ -670,10 +687,6 @@ class Visit:
 def _without_expiry(hold: HoldStatus | None) -> HoldStatus | None:
     """What was recorded of a hold, without the part that only says how long it was good for."""
     return None if hold is None else hold.model_copy(update={"expiry_time": None})
-
-
-def _is_held(hold: HoldView | None) -> bool:
-    return hold is not None and hold.held.status is ConditionStatus.TRUE
 
 
 def _find_hearing(session: SessionStatus | None) -> Hearing:

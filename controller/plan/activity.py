@@ -256,6 +256,17 @@ def read_activity_mark(text: str | None, *, now: datetime) -> datetime | None:
     return moment if moment - now <= MARK_AHEAD else None
 
 
+def describe_unread_mark(text: str | None, *, now: datetime) -> str | None:
+    """Say why the annotation counts for nothing, with the way out; None where it is absent or counts."""
+    if text is None or read_activity_mark(text, now=now) is not None:
+        return None
+    return (
+        f"Annotation {ACTIVITY_ANNOTATION} is no time of an activity and counts for nothing. Write a time as in RFC "
+        f"3339, with Z or an offset and at most {MARK_AHEAD.seconds} s ahead of the operator's clock, "
+        "like 2026-01-31T12:00:00Z."
+    )
+
+
 def is_hold_idle_too_long(since: datetime, latest: datetime | None, *, now: datetime) -> bool:
     """Tell whether a hold was kept for an hour in which nothing was active."""
     return now - max(since, latest or since) >= IDLE_HOLD_WARNING

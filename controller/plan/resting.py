@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final, assert_never
 
-from controller.api.conditions import ConditionStatus, Reason
+from controller.api.conditions import ConditionStatus, ConditionType, Reason
 from controller.api.session import SpriteState
 from controller.api.situations import BLIND, Situation, judge_readiness
 from controller.api.terminal import (
@@ -37,6 +37,7 @@ from controller.plan.looks import (
     SpriteSeen,
     is_fresh,
 )
+from controller.plan.status import is_true
 from controller.plan.steps import Happening, LookAtSprite, Outcome, Plan, Rest, Verdict
 
 SPRITE_AWAY_AGAIN: Final = timedelta(seconds=30)
@@ -231,12 +232,16 @@ def rest_terminated(facts: Facts, memory: Memory, reason: Reason, message: str) 
 
 
 def end_session(facts: Facts, session: SessionStatus, reason: EndReason) -> SessionStatus:
-    """Write the end of a session, with who was attached then: a second start asks for somebody who came since."""
+    """
+    Write the end of a session, with who was attached then: a second start asks for somebody who came since.
+
+    Somebody of whom the status does not tell yet has come after the end: their coming is what made us look.
+    """
     ended = SessionEnd(
         reason=str(reason),
         time=facts.now_time,
         generation=facts.generation,
-        attached=bool(facts.spec.attached),
+        attached=bool(facts.spec.attached) and is_true(facts.status, ConditionType.ATTACHED),
         socket_id=facts.spec.active_socket_id,
     )
     return session.model_copy(update={"ended": ended})
