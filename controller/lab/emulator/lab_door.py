@@ -24,6 +24,7 @@ from controller.lab.emulator.exec_door import Start, build_environment, start_se
 from controller.lab.emulator.faults import FaultRule
 from controller.lab.emulator.inside_door import render_task
 from controller.lab.emulator.lifecycle import Status
+from controller.lab.emulator.limits import Limits
 from controller.lab.emulator.mixing import draw_mix
 from controller.lab.emulator.requestlog import Filter
 from controller.lab.emulator.sessions import Session
@@ -418,6 +419,7 @@ async def reset(request: web.Request) -> web.StreamResponse:
     """POST /_lab/reset: no sprites, no faults, an empty log, the switches of the start."""
     context = get_context(request)
     for organization in context.list_organizations():
+        organization.limits = Limits()
         for name in list(organization.sprites):
             await context.delete_sprite(organization, name)
     context.faults.disarm()
