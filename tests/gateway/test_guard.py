@@ -217,4 +217,5 @@ async def test_a_drain_ends_the_socket_at_once_and_the_first_cause_stands() -> N
         watch.guard.end(EndCause.EXPIRED)
         notice, after = await watch.notice_after()
         assert (cause_of(notice), after) == (EndCause.DRAIN, 0)
-        assert (await watch.running).cause is EndCause.DRAIN
+        async with asyncio.timeout(0.001):
+            assert (await watch.running).cause is EndCause.DRAIN

@@ -91,6 +91,9 @@ def heads() -> Iterator[str]:
         name, _, _ = swapped.partition(":")
         broken = UPGRADE.replace(swapped, f"{name}: {PLANTED}")
         yield f"GET {PATH}/attach HTTP/1.1\r\n{HOST}{broken}Authorization: Bearer {ANNA}\r\n\r\n"
+    for offered in (PLANTED, f"{PLANTED}, {carry(PLANTED)}"):
+        more = f"{UPGRADE}Authorization: Bearer {ANNA}\r\nSec-WebSocket-Protocol: {offered}"
+        yield f"GET {PATH}/attach HTTP/1.1\r\n{HOST}{more}\r\n\r\n"
     yield f"POST {PATH}/activity HTTP/1.1\r\n{HOST}Authorization: Bearer {PLANTED}\r\nContent-Length: 3\r\n\r\nabc"
 
 

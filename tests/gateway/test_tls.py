@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -180,6 +181,28 @@ async def test_an_authority_that_was_taken_away_vouches_for_nobody_any_more(lab:
         assert "anna" not in await read_peer(lab, port, client)
         assert tls.trust_clients(lab.clients.certificate.decode())
         assert "anna" in await read_peer(lab, port, client)
+
+
+def resume(lab: Lab, port: int) -> list[bool | None]:
+    """Connect twice, the second time with the session of the first; tell which connection was a resumed one."""
+    context, session, reused = lab.build_context(), None, []
+    for _ in range(2):
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as wrapped,
+        ):
+            assert wrapped.version() == "TLSv1.3"
+            while wrapped.recv(4096):  # a ticket comes with the first bytes
+                pass
+            reused.append(wrapped.session_reused)
+            session = wrapped.session
+    return reused
+
+
+async def test_no_session_is_resumed_past_an_authority_that_may_have_changed(lab: Lab) -> None:
+    tls = Tls(lab.files)
+    async with await serve(tls) as server:
+        assert await asyncio.to_thread(resume, lab, server.sockets[0].getsockname()[1]) == [False, False]
 
 
 def test_a_pair_that_is_none_is_told_at_the_start(lab: Lab) -> None:

@@ -114,6 +114,13 @@ def test_whatever_no_door_knows_is_refused_and_not_repeated(path: str, query: li
     assert "S3CRET" not in str(refused.value)
 
 
+@pytest.mark.parametrize("key", ["env", "cmd", "path", "dir", "env[]"])
+@pytest.mark.parametrize("path", ["/attach", "/sdk/v1/sprites/box/exec/77"])
+def test_whoever_wants_to_start_something_is_told_where_it_belongs(path: str, key: str) -> None:
+    with pytest.raises(Refused, match=r"They belong into spec\.launch\."):
+        read("GET", PATH + path, (key, "S3CRET"), is_upgrade=True)
+
+
 @pytest.mark.parametrize(
     "path",
     [
