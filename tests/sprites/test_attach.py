@@ -256,7 +256,9 @@ class Listener:
     def __init__(self, *, answers: bool = True) -> None:
         self.heard: list[str | bytes] = []
         self.code: int | None = None
+        self.pinged = 0
         self.answers = asyncio.Event()
+        self.answer_once = asyncio.Event()
         self._news = asyncio.Event()
         if answers:
             self.answers.set()
@@ -269,13 +271,24 @@ class Listener:
                 case WSMsgType.TEXT | WSMsgType.BINARY:
                     self.heard.append(message.data)
                 case WSMsgType.PING:
-                    await self.answers.wait()
+                    self.pinged += 1
+                    self._news.set()
+                    await self._may_answer()
                     await ws.pong(message.data)
                 case _:
                     self.code = ws.close_code
                     self._news.set()
                     return
             self._news.set()
+
+    async def _may_answer(self) -> None:
+        once, always = asyncio.ensure_future(self.answer_once.wait()), asyncio.ensure_future(self.answers.wait())
+        try:
+            await asyncio.wait({once, always}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            once.cancel()
+            always.cancel()
+            self.answer_once.clear()
 
     async def until(self, met: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
@@ -327,6 +340,25 @@ async def test_no_more_than_the_limit_is_ever_on_its_way(
 
     assert b"".join(frame for frame in listener.heard if isinstance(frame, bytes)) == data
     assert most + STDIN_FRAME_BYTES <= UNCONFIRMED_BYTES
+
+
+async def test_a_pong_confirms_what_was_sent_before_its_ping_and_nothing_else(
+    client: SpritesClient, counterpart: Counterpart, token: Token
+) -> None:
+    listener = Listener(answers=False)
+    counterpart.then(talk_without_pongs(listener))
+
+    async with attached(client, token, typing=Tenure(1)) as attachment:
+        await attachment.send_input(b"12345", may_type=always)
+        await listener.until(lambda: listener.pinged == 1)
+        await attachment.send_input(b"678", may_type=always)
+        listener.answer_once.set()
+        await listener.until(lambda: listener.pinged == 2)
+
+        assert listener.heard == [b"12345", b"678"]
+        assert attachment.unconfirmed_bytes == 3
+        listener.answers.set()
+        assert await attachment.drain() == 0
 
 
 async def test_what_no_pong_confirmed_is_counted_by_a_drain_and_the_socket_is_cut(

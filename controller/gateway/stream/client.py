@@ -321,8 +321,12 @@ class Client:
                 next_ping = now + every
                 if self._stuck_since is None and self._ending is None:
                     self._pinged = self._pinged or now
-                    with contextlib.suppress(ConnectionError):
+                    try:
                         await self._socket.ping()
+                    except ConnectionError:
+                        self._ending = Ending.LEFT
+                        self._wake.set()
+                        return
             if now - self._spoke >= silence:
                 self._spoke = now
                 if self._stuck_since is None:

@@ -175,7 +175,11 @@ def is_passed_on(text: str) -> bool:
         fields = orjson.loads(text.encode("utf-8", errors="replace"))
     except orjson.JSONDecodeError:
         return False
-    return isinstance(fields, dict) and fields.get("type") in PASSED_ON
+    match fields:
+        case {"type": str(kind)}:
+            return kind in PASSED_ON
+        case _:
+            return False
 
 
 def _render(kind: str, **fields: object) -> str:

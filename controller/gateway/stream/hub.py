@@ -154,6 +154,7 @@ class Hub:
         self._missing: asyncio.TimerHandle | None = None
         self._look_again = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
+        self._begun = asyncio.Event()
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._heard: float | None = None
@@ -183,6 +184,7 @@ class Hub:
         """Own all that is open, until `close`."""
         async with asyncio.TaskGroup() as group:
             self._group = group
+            self._begun.set()
             await self._closed.wait()
             for task in self._tasks.values():
                 task.cancel()
@@ -202,10 +204,14 @@ class Hub:
 
     async def join(self, client: Client) -> Ending:
         """
-        Serve a person until their socket has ended. Only while `run` runs.
+        Serve a person until their socket has ended; this waits for `run` to begin, and after `close` ends at once.
 
-        Their input stops with their socket, but what was sent is not confirmed yet: call `drain` afterwards.
+        Their input stops with their socket, but what was sent is not confirmed yet: call `drain` afterwards, also out
+        of a cancellation.
         """
+        await self._begun.wait()
+        if self._closed.is_set():
+            client.end(Ending.RESTARTING)
         for other in self._clients:
             other.nudge()
         self._clients.append(client)
