@@ -144,6 +144,15 @@ class Lab:
         """Decide open questions differently from now on."""
         return self.call("PATCH", "/_lab/switches", switches)
 
+    def switch_sprite(self, name: str, **switches: Any) -> Any:
+        """Decide open questions differently for one sprite; without any, as for all others again."""
+        method = "PATCH" if switches else "DELETE"
+        return self.call(method, f"/_lab/sprites/{quote(name)}/switches", switches or None)
+
+    def tell_random_lies(self, seed: int) -> Any:
+        """Draw a mix of lies, within what a correct client survives; returns `seed`, `values` and `given_up`."""
+        return self.call("POST", "/_lab/random-lies", {"seed": seed})
+
     def advance_clock(self, seconds: float) -> Any:
         """Let emulated time pass; what becomes due is done when this returns."""
         return self.call("POST", "/_lab/clock", {"advance_seconds": seconds})
@@ -181,6 +190,7 @@ class EmulatorProcess(Lab):
         facts = json.loads(line)
         self.tokens: list[str] = facts["tokens"]
         self.isolation: str = facts["isolation"]
+        self.random_lies: dict[str, Any] | None = facts["random_lies"]
         super().__init__(facts["url"], self.tokens[0])
 
     @property
