@@ -20,8 +20,6 @@ class Place(StrEnum):
     """Where a case stands."""
 
     PINNED = "pinned by a test"
-    HOLDS = "later: holds"
-    SESSIONS = "later: sessions and reaping"
     GATEWAY = "later: gateway and fence"
 
 
@@ -68,7 +66,7 @@ K16 PINNED When all attempts fail, the object stays, so that a later try still f
 K17 PINNED When the sprite is gone, the object may go and no kill is sent; here its absence is proven first.
 K18 PINNED Killing one terminal leaves its sprite and the other sessions there alone.
 K19 PINNED Ending what does not exist succeeds and says that there was nothing to end.
-K20 SESSIONS Where a session lives is asked of the object that owns the sprite; an empty field proves nothing.
+K20 PINNED Where a session lives is asked of the platform, which owns the sprite; an empty field proves nothing.
 T1 PINNED A forced teardown and a reap kill and close.
 T2 PINNED A detach and a shell's own end neither kill nor close.
 T3 PINNED A viewer who leaves causes no teardown; the terminal merely knows that nobody watches.

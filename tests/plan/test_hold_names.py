@@ -108,6 +108,34 @@ def test_keys_that_differ_have_names_that_differ(one: str, other: str) -> None:
     assert (name_hold(one) == name_hold(other)) == (one == other)
 
 
+def respell(key: str, choices: list[int]) -> str:
+    """Spell a key in another way that cleans alike: other cases, and other characters between the words."""
+    turned = []
+    for character, choice in zip(key, choices, strict=False):
+        if character.isascii() and character.isalnum():
+            turned.append(character.swapcase() if choice % 2 else character)
+        else:
+            turned.append("-_:/. \u00e4"[choice % 7])
+    return "".join(turned)
+
+
+@pytest.mark.case("N2", "N3")
+@given(
+    st.text(st.sampled_from("abzABZ019-_:/. "), max_size=60),
+    st.lists(st.integers(0, 13), min_size=60, max_size=60),
+)
+def test_keys_that_clean_alike_have_names_that_differ_in_their_last_eight_letters_only(
+    key: str, choices: list[int]
+) -> None:
+    other = respell(key, choices)
+    assert clean_key(key) == clean_key(other)
+
+    one, two = name_hold(key), name_hold(other)
+
+    assert (one == two) == (key == other)
+    assert one[:-8] == two[:-8]
+
+
 @pytest.mark.case("N9")
 @pytest.mark.parametrize(
     "name",

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.plan.hold_settings import HoldField, HoldSettings, resolve_hold
@@ -86,3 +86,43 @@ def test_whatever_is_written_a_hold_is_renewed_before_it_ends_or_within_a_second
 
     assert timedelta(0) < settings.expire <= timedelta(hours=1)
     assert timedelta(0) < settings.refresh <= max(timedelta(seconds=1), settings.expire / 2)
+
+
+PIECES = st.one_of(
+    st.text(st.sampled_from("0123456789"), min_size=1, max_size=40),
+    st.integers(-5_000, 200_000).map(str),
+    st.characters(categories=["Nd", "Nl", "No"]),
+    st.sampled_from(
+        ["+", "-", "\u2212", "e", "E3", ".", ",", "_", "0x", "0b", "\x00", " ", "\u00a0", "\u3000", "s", "m"]
+    ),
+    st.sampled_from(["\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\u2029"]),
+)
+NUMBERS_AND_NEAR_MISSES = st.lists(PIECES, max_size=4).map("".join)
+
+
+def read_plainly(text: str) -> int | None:
+    """The grammar once more, letter by letter: 1 to 15 of ten characters, and more than zero."""
+    if not 1 <= len(text) <= 15 or not set(text) <= set("0123456789"):
+        return None
+    return sum(10**place * "0123456789".index(digit) for place, digit in enumerate(reversed(text))) or None
+
+
+@pytest.mark.case("G7")
+@given(NUMBERS_AND_NEAR_MISSES, NUMBERS_AND_NEAR_MISSES)
+@example("9" * 15, "9" * 16)
+@example("0" * 15, "0" * 14 + "1")
+@example("\uff16\uff10\uff10", "6\u0660\u0660")
+@example("600\n", "\n600")
+@example("3600", "1800000")
+@example("3601", "150000")
+def test_a_text_counts_exactly_if_it_follows_the_grammar_and_the_range(expire: str, refresh: str) -> None:
+    """Digits of other scripts, signs, exponents, line ends and over-long numbers are all no numbers here."""
+    settings = resolve_hold(expire, refresh)
+
+    seconds, ms = read_plainly(expire), read_plainly(refresh)
+    used = seconds if seconds is not None and seconds <= 3600 else 300
+    most = max(1_000, used * 500)
+    fallback = max(1_000, min(60_000, used * 200))
+    assert seconds_and_ms(settings) == (used, ms if ms is not None and ms <= most else fallback)
+    told = [HoldField.EXPIRE] if seconds != used else []
+    assert fallen_back(settings) == told + ([HoldField.REFRESH] if ms is None or ms > most else [])

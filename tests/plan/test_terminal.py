@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.conditions import ConditionStatus, Reason
-from controller.api.session import Announced, Cause, KillAnswer, SpriteState
+from controller.api.session import Announced, Cause, KillAnswer, Sprite, SpriteState
 from controller.api.situations import Situation
 from controller.api.terminal import SessionStatus, TerminalStatus
 from controller.errors import Failure
 from controller.plan.facts import Facts, Memory, Probed, TokenFinding
 from controller.plan.kill import ComeAgain, KillProgress, NotSent, note_settled
 from controller.plan.launch import Traces
-from controller.plan.leftovers import ProcessesSeen
+from controller.plan.leftovers import Process, ProcessesSeen
 from controller.plan.looks import NOT_LOOKED, Listed, LookFailed, SpriteAway
 from controller.plan.starting import LAUNCH_WAIT, LaunchPart, note_launch_failed, rest_launch_failed
+from controller.plan.status import build_status, is_worth_writing
 from controller.plan.steps import (
     BarLaunch,
     Leave,
@@ -539,6 +540,41 @@ def test_a_list_that_a_sibling_read_since_the_end_was_asked_for_serves_the_kill_
     assert decide_step(replace(facts, end_asked=just_later)) == LookAtSessions(just_later, Cause.IDENTIFY)
 
 
+@pytest.mark.case("K20")
+@pytest.mark.parametrize("deleting", [True, False])
+@pytest.mark.parametrize(
+    ("session", "spec", "step"),
+    [
+        (ADOPTED.model_copy(update={"sprite_id": None}), {}, LookAtSessions),
+        (SessionStatus(id="41"), {}, LookAtSessions),
+        (SessionStatus(id="41", created=CREATED, sprite_id=""), {}, LookAtSessions),
+        (INTENDED, {}, LookAtSessions),
+        (None, {"sessionId": "41"}, LookAtSessions),
+    ],
+    ids=["no sprite id", "nothing but the session's id", "an empty sprite id", "no session id", "nothing at all"],
+)
+def test_an_empty_field_is_no_proof_that_there_is_nothing_to_kill(
+    session: SessionStatus | None, spec: dict[str, Any], step: type, *, deleting: bool
+) -> None:
+    """The product's own form: the platform is asked where the session lives; only it, or a whole record, can say no."""
+    facts = build_facts(session=session, deleting=deleting, spec=build_spec(terminated=not deleting, **spec))
+
+    assert isinstance(decide_step(facts), step)
+
+
+@pytest.mark.case("K20")
+def test_a_session_is_never_looked_for_in_a_successor_of_its_sprite() -> None:
+    """Whoever has the name now is another sprite; only the id that was recorded names the one that has the session."""
+    successor = replace(build_away(confirmed=False), successor=Sprite("sprite-2", "my-sprite", SpriteState.RUNNING))
+    facts = build_facts(session=ADOPTED, spec=build_spec(terminated=True), sprite=successor)
+
+    outcome = decide_outcome(replace(facts, sessions=build_list(SESSION)))
+
+    assert outcome.situation is Situation.TERMINATING
+    assert outcome.terminated is not None
+    assert outcome.terminated.status is ConditionStatus.FALSE
+
+
 def test_termination_before_any_session_has_nothing_to_end() -> None:
     outcome = decide_outcome(build_facts(spec=build_spec(terminated=True)))
 
@@ -785,17 +821,61 @@ all_facts = st.builds(
     ),
     announced=st.sampled_from([None, Announced("77", NOON)]),
     doubt=st.none() | moments,
+    end_asked=st.none() | moments,
+    processes=st.one_of(
+        st.just(NOT_LOOKED),
+        st.builds(ProcessesSeen, st.sampled_from([(), (Process(57, "sleep", session=41, nonce=NONCE),)]), moments),
+        st.builds(LookFailed, st.sampled_from(Failure), st.just("No."), moments),
+    ),
+    last_wake_time=st.none() | st.just(NOON - timedelta(hours=1)),
+    held=st.booleans(),
 )
 memories = st.builds(
     Memory,
-    kill=st.none() | st.just(KillProgress(asked=NOW, asked_time=NOON)),
+    kill=st.none()
+    | st.builds(
+        KillProgress,
+        asked=moments,
+        asked_time=st.just(NOON),
+        attempts=st.integers(0, 3),
+        round_attempts=st.integers(0, 2),
+        rounds=st.integers(0, 6),
+        not_before=st.none() | moments,
+        settled=st.none() | st.sampled_from(KillAnswer),
+        settled_at=moments,
+        absent_at=st.none() | moments,
+    ),
     fresh_nonce=st.sampled_from([None, NONCE]),
     refusals=st.integers(0, 6),
     launch_not_before=st.none() | moments,
     search_asked=st.none() | moments,
     absent_at=st.none() | moments,
     barred_nonce=st.sampled_from([None, NONCE]),
+    leftovers_at=st.none() | moments,
 )
+
+
+def settle(facts: Facts, memory: Memory) -> tuple[int, list[Situation]]:
+    """Record every outcome until nothing new is said, and count the writes; stop at any other step."""
+    writes, told = 0, []
+    while writes <= 4:
+        plan = decide(facts, memory)
+        if not isinstance(plan.step, Rest):
+            break
+        told.append(plan.step.outcome.situation)
+        status = build_status(
+            facts.status,
+            plan.step.outcome,
+            spec=facts.spec,
+            generation=facts.generation,
+            sprite=facts.sprite,
+            requested_at=None,
+            now=facts.now_time,
+        )
+        if not is_worth_writing(facts.status, status, stored=writes > 0):
+            break
+        writes, facts, memory = writes + 1, replace(facts, status=status), plan.memory
+    return writes, told
 
 
 @given(all_facts, memories)
@@ -822,6 +902,16 @@ def test_asking_twice_gives_the_same_answer(facts: Facts) -> None:
     once = decide(facts)
 
     assert decide(facts) == once
+
+
+@given(all_facts, memories)
+def test_what_was_decided_is_decided_again_once_it_is_recorded_and_then_nothing_is_written_any_more(
+    facts: Facts, memory: Memory
+) -> None:
+    """An end takes one write, and what follows from it another; nothing goes round in circles."""
+    writes, told = settle(facts, memory)
+
+    assert writes <= 3, told
 
 
 def test_a_status_of_an_older_version_has_an_answer_too() -> None:

@@ -115,6 +115,8 @@ class World:
         """How the operator logs in; a test may put a gate between."""
         self.sprites_url = lab.url
         """Where the operator finds the Sprites API; likewise."""
+        self.poll_seconds = POLL_SECONDS
+        """How often is looked while something is awaited; where many wait at once, each looks less often."""
         self.path = f"{GROUP_PATH}/namespaces/{namespace}/agentterminals"
         self.put_secret("sprites", token=lab.token)
 
@@ -206,12 +208,19 @@ class World:
             current = condition.get("observedGeneration") == terminal["metadata"]["generation"]
             return bool(current and condition["reason"] == reason)
 
-        await_true(is_there, f"{kind} of {name} to be {reason}", within, lambda: json.dumps(self.get(name)))
+        def tell() -> str:
+            return json.dumps(self.get(name))
+
+        await_true(is_there, f"{kind} of {name} to be {reason}", within, tell, poll_seconds=self.poll_seconds)
         return self.status(name)
 
     def await_gone(self, name: str, within: float = 20) -> None:
         """Wait until a terminal is gone."""
-        await_true(lambda: self.get(name) is None, f"{name} to be gone", within, lambda: json.dumps(self.get(name)))
+
+        def tell() -> str:
+            return json.dumps(self.get(name))
+
+        await_true(lambda: self.get(name) is None, f"{name} to be gone", within, tell, poll_seconds=self.poll_seconds)
 
     def live(self, sprite: str = "box") -> list[dict[str, Any]]:
         """The sessions that live, as the lab knows them; this wakes nobody."""
@@ -225,11 +234,16 @@ def read_condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def await_true(
-    is_true: Callable[[], bool], what: str, within: float = START_SECONDS, tell: Callable[[], str] = str
+    is_true: Callable[[], bool],
+    what: str,
+    within: float = START_SECONDS,
+    tell: Callable[[], str] = str,
+    *,
+    poll_seconds: float = POLL_SECONDS,
 ) -> None:
     """Wait until something is true, or fail with what there was instead."""
     end = time.monotonic() + within
     while not is_true():
         if time.monotonic() > end:
             raise AssertionError(f"Waited {within} s in vain for {what}. {tell()}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(poll_seconds)
