@@ -42,6 +42,12 @@ PROMISED = (
     "first_pass_10000_s",
     "sprites_calls_1000",
     "launches_1000_s",
+    "hold_calls_ratio",
+    "hold_one_exec_create_hold",
+    "hold_ten_exec_create_hold",
+    "hold_one_exec_list_check",
+    "hold_ten_exec_list_check",
+    "hold_metadata_calls",
     "others_cpu_share",
 )
 """The keys that others read."""
@@ -194,6 +200,7 @@ def figures() -> dict[str, Any]:
         "launches": 1000,
         "many_objects": 10_000,
         "idle_s": 120.0,
+        "hold_s": 90.0,
     }
 
 
@@ -287,6 +294,10 @@ def test_the_smallest_bench_measures_everything_it_promises(tmp_path: Path) -> N
     assert found["writes_to_launched"] == 3
     assert found["idle_writes"] == 0
     assert found["restarted_writes_10000"] == 0
+    assert found["hold_writes"] == 0
+    assert found["hold_tasks"] == 60
+    assert found["hold_one_exec_create_hold"] >= 10
+    assert found["hold_calls_ten"] <= 1.1 * found["hold_calls_one"] + 10
     assert 0 < found["patch_to_kill_p50_s"] <= found["patch_to_kill_p99_s"] <= found["patch_to_kill_max_s"]
     assert 0 < found["ready_1000_p50_s"] <= found["ready_1000_s"]
     assert "20 objects adopt" in ended.stdout

@@ -96,6 +96,10 @@ ROWS: Final = (
     Row("launches_peak_mib", "  peak memory of the operator", "MiB"),
     Row("writes_to_launched", "  API writes an object", "", Bar(Rule.EXACTLY, 3)),
     Row("sprites_calls_per_launch", "  Sprites calls a launch"),
+    Row("hold_calls_one", "10 sprites held for {hold_s:.0f} s, one terminal each: Sprites calls"),
+    Row("hold_calls_ten", "  ten terminals each, half of them held"),
+    Row("hold_calls_ratio", "  the second to the first", "", Bar(Rule.AT_MOST, 1.1)),
+    Row("hold_writes", "  API writes", "", Bar(Rule.EXACTLY, 0)),
     Row("ready_10000_s", "{many_objects} objects adopt: first create to all Ready", "s", Bar(Rule.BELOW, 150), "86", "201"),  # noqa: E501 - a row
     Row("operator_cpu_10000_s", "  CPU of the operator", "s", None, "23.3", "148"),
     Row("peak_10000_mib", "  peak memory of the operator", "MiB", Bar(Rule.BELOW, 300), "91", "340"),

@@ -64,6 +64,7 @@ async def run_bench(
                 Scenario.KILL: bench.kill,
                 Scenario.DELETE: bench.delete,
                 Scenario.LAUNCH: bench.launch,
+                Scenario.HOLD: bench.hold,
                 Scenario.MANY: bench.many,
             }
             async with bench.following():

@@ -28,6 +28,19 @@ WARM_UP: Final = timedelta(seconds=2)
 """After the operator's first list: as long as the others were given."""
 QUIET_LOOK: Final = timedelta(seconds=2)
 
+HOLD_SPRITES: Final = 10
+HOLD_GROUPS: Final = (("one", HOLD_SPRITES, HOLD_SPRITES), ("ten", 10 * HOLD_SPRITES, 5 * HOLD_SPRITES))
+"""What a group is called, and how many terminals it has in all its sprites, and how many of them are held."""
+HELD: Final[Mapping[str, Any]] = {
+    "attached": True,
+    "holdWanted": True,
+    "hold": {"expireSeconds": 30, "refreshSeconds": 5},
+}
+HOLD_CALLS: Final = ("exec_create_hold", "exec_list_check", "exec_list_hold")
+"""The calls that a held sprite costs, as the emulator names them: route and cause."""
+HOLD_WARM_UP: Final = timedelta(seconds=6)
+"""One beat: those who were created one after the other fall into step."""
+
 PATIENCE_BASE: Final = timedelta(seconds=60)
 PATIENCE_PER_OBJECT: Final = timedelta(milliseconds=200)
 """Ten times what the slowest of those measured needed: whoever is slower than this has stopped."""
@@ -186,6 +199,42 @@ class Bench:
             "sprites_calls_per_launch": cost.calls_total / size.launches,
             **self._tell_others(Scenario.LAUNCH, cost),
         }
+
+    async def hold(self) -> Figures:
+        """Ten sprites are held for one terminal each, and ten for five of ten each."""
+        await self._start_operator()
+        specs: dict[str, Mapping[str, Any]] = {}
+        sprites: set[str] = set()
+        for group, terminals, held in HOLD_GROUPS:
+            places = await self._stage.sprites.create(f"hold-{group}", sprites=HOLD_SPRITES, sessions=terminals)
+            sprites |= {place.sprite for place in places}
+            for number, place in enumerate(places):
+                # Neighbours are in different sprites, so the first of them are equally many in each.
+                wish = HELD if number < held else {}
+                specs[f"hold-{group}-{number:03d}"] = _build_spec(place.sprite, sessionId=place.session, **wish)
+        await self._create(Scenario.HOLD, specs)
+        await self._clock.sleep(HOLD_WARM_UP)
+        meter = await self._begin(Scenario.HOLD)
+        seconds = self._size.hold.total_seconds()
+        async with self._showing(lambda: f"hold: sprites are held for {seconds:g} s"):
+            await self._clock.sleep(self._size.hold)
+        cost = await meter.stop()
+        lab = self._stage.sprites
+        calls = {group: await lab.count_calls_of(f"hold-{group}-") for group, _, _ in HOLD_GROUPS}
+        figures: Figures = {
+            "hold_s": cost.wall.total_seconds(),
+            "hold_tasks": await lab.count_tasks(sprites),
+            "hold_writes": cost.operator_writes,
+            "hold_metadata_calls": cost.calls.get("sprites.list", 0),
+            "operator_cpu_hold_s": cost.cpu[Role.OPERATOR].total_seconds(),
+            **self._tell_others(Scenario.HOLD, cost),
+        }
+        for group, counted in calls.items():
+            figures[f"hold_calls_{group}"] = sum(counted.values())
+            named = {**dict.fromkeys(HOLD_CALLS, 0), **counted}
+            figures |= {f"hold_{group}_{call}": count for call, count in named.items()}
+        figures["hold_calls_ratio"] = figures["hold_calls_ten"] / max(1, figures["hold_calls_one"])
+        return figures
 
     async def many(self) -> Figures:
         """Ten thousand objects adopt; then the operator starts again and sees them all."""

@@ -24,6 +24,8 @@ class Scenario(StrEnum):
     """All are deleted: from the first delete to the last one gone."""
     LAUNCH = "launch"
     """Objects that launch their sessions."""
+    HOLD = "hold"
+    """Sprites are held: ten for one terminal each, and ten for five of ten each."""
     MANY = "many"
     """Ten times as many objects; then the operator starts again."""
 
@@ -52,6 +54,7 @@ class Size:
         many_objects: Objects of the largest scenario.
         many_sprites: Sprites they are spread over.
         rest: How long nothing happens.
+        hold: How long sprites are held.
         settle: What the operator still does in this time after the last Ready belongs to it.
     """
 
@@ -64,6 +67,7 @@ class Size:
     many_objects: int
     many_sprites: int
     rest: timedelta
+    hold: timedelta
     settle: timedelta
 
     @property
@@ -83,8 +87,10 @@ def build_size(name: SizeName, objects: int | None = None) -> Size:
     match name:
         case SizeName.SMALL:
             count, rest, settle = objects or 20, timedelta(seconds=2), timedelta(seconds=0.5)
+            hold = timedelta(seconds=12)
         case SizeName.FULL:
             count, rest, settle = objects or 1000, timedelta(seconds=120), timedelta(seconds=3)
+            hold = timedelta(seconds=90)
         case _:
             assert_never(name)
     return Size(
@@ -97,5 +103,6 @@ def build_size(name: SizeName, objects: int | None = None) -> Size:
         many_objects=10 * count,
         many_sprites=max(1, count // 2),
         rest=rest,
+        hold=hold,
         settle=settle,
     )

@@ -1,6 +1,7 @@
 """The loader's hand on the Sprites emulator: sprites in bulk, and the log of what was asked."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -80,6 +81,19 @@ class SpritesLab:
         answer = await self._call("GET", "requests?door=api&count=true")
         counts: Mapping[str, int] = answer["by_route"]
         return counts
+
+    async def count_calls_of(self, prefix: str) -> Mapping[str, int]:
+        """Count what was asked of some sprites since the log was cleared, by route and cause."""
+        answer = await self._call("GET", "requests?door=api")
+        return Counter(
+            f"{entry['route'].replace('.', '_')}_{entry['cause']}"
+            for entry in answer["requests"]
+            if (entry["sprite"] or "").startswith(prefix)
+        )
+
+    async def count_tasks(self, names: Iterable[str]) -> int:
+        """Count the tasks that keep some sprites awake."""
+        return sum([len((await self._call("GET", f"sprites/{name}/tasks"))["tasks"]) for name in names])
 
     async def list_kills(self) -> Mapping[SessionPlace, datetime]:
         """Tell when the first request to kill each session arrived, by the wall clock."""

@@ -3,13 +3,13 @@ Sessions without processes, for benchmarks that hold thousands of them on a smal
 
 Promise: list, exec, attach and kill answer as with real processes. A command with a terminal lives until it is
 killed; one without ends with 0 when its input has ended, and writes what a switch says. Ids begin anew with each cold
-start.
+start. Nothing runs, but what a curl asks of the sprite's tasks is done (`record_curl`).
 """
 
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from signal import Signals
 
@@ -86,16 +86,20 @@ class RecordWorld:
 
     Args:
         read_output: Tells what a command without a terminal writes.
+        answer_curl: Does what a curl asks of the sprite's tasks and tells what it writes; None where it asks nothing.
     """
 
-    def __init__(self, read_output: Callable[[], str]) -> None:
+    def __init__(self, read_output: Callable[[], str], answer_curl: Callable[[Sequence[str]], str | None]) -> None:
         self._read_output = read_output
+        self._answer_curl = answer_curl
         self._next = 2
         self._processes: dict[int, RecordProcess] = {}
 
     async def spawn(self, command: Command) -> RecordProcess:
         """Write a process down."""
-        process = RecordProcess(self._next, command, self._read_output().encode())
+        answered = None if command.tty else self._answer_curl(command.argv)
+        output = self._read_output() if answered is None else answered
+        process = RecordProcess(self._next, command, output.encode())
         self._next += 1
         self._processes[process.pid] = process
         process.exited.add_done_callback(lambda _: self._processes.pop(process.pid, None))

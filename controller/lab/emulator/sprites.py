@@ -11,7 +11,7 @@ import contextlib
 import shutil
 import uuid
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from controller.lab.emulator.labclock import LabClock, Timer
 from controller.lab.emulator.lifecycle import Facts, Pauses, Status, StaysAwake, judge_idle
+from controller.lab.emulator.record_curl import answer_curl
 from controller.lab.emulator.records import RecordWorld
 from controller.lab.emulator.sessions import Session, Size
 from controller.lab.emulator.settings import Isolation
@@ -336,9 +337,15 @@ class Sprite:
             self.tasks.shift(self._clock.now() - self._paused_at)
         self._paused_at = None
 
+    def _answer_curl(self, argv: Sequence[str]) -> str | None:
+        answered = answer_curl(argv, self.tasks, self.task_now(), hour=self.switches.task_hour)
+        if answered is not None:
+            self.arm()
+        return answered
+
     async def _start(self) -> World:
         if self._all.isolation is Isolation.RECORDS:
-            return RecordWorld(lambda: self.switches.record_output)
+            return RecordWorld(lambda: self.switches.record_output, self._answer_curl)
         hidden = () if self.switches.curl_in_image else ("curl",)
         await asyncio.to_thread(self._build_folder, hidden)
         await self._all.open_door(self)

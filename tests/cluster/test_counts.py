@@ -1,0 +1,134 @@
+"""
+The calls of an operator on real sockets, with short periods, as the emulator's request log and its count of wakes tell.
+
+What happens over a day, and every row of the wake list, is tested in virtual time (`tests/engine/test_quiet.py`,
+`tests/engine/test_wake_list.py`); here the same engine meets real connections, frames and processes.
+"""
+
+import re
+import time
+from collections import Counter
+from typing import Any, Final
+
+from tests.support.operator import World, await_true
+
+SHORT: Final = {"METADATA_SECONDS": "1", "RESYNC_SECONDS": "10"}
+SLEEP: Final = ["sleep", "600"]
+QUIET_SECONDS: Final = 16.0
+"""Some sixteen readings of the metadata, a resync, three beats of a hold, and the end of an idle time."""
+NEVER_REAPED: Final = {"idleTimeoutSeconds": 0}
+LAUNCHED: Final[dict[str, Any]] = {"launch": {"command": SLEEP}, **NEVER_REAPED}
+ROUTES: Final = {
+    "list_sprites": ("sprites.list",),
+    "get_sprite": ("sprites.get",),
+    "list_sessions": ("exec.list",),
+    "kill_session": ("exec.kill",),
+    "run_command": ("exec.create",),
+    "launch_session": ("exec.create",),
+}
+"""What the operator calls a route, and what the emulator does."""
+
+
+def count_wakes(world: World, *sprites: str) -> list[int]:
+    return [world.lab.sprite(name)["wakes"]["total"] for name in sprites]
+
+
+def read_counter(world: World, name: str, *labels: str) -> Counter[tuple[str, ...]]:
+    """Read a counter of the operator by some of its labels, without zeros."""
+    assert world.operator is not None
+    counts: Counter[tuple[str, ...]] = Counter()
+    lines = re.findall(rf"^agentterminal_{name}{{(.*)}} (\S+)$", world.operator.read("metrics"), re.MULTILINE)
+    for told, value in lines:
+        pairs = dict(re.findall(r'(\w+)="([^"]*)"', told))
+        counts[tuple(pairs[label] for label in labels)] += int(float(value))
+    return +counts
+
+
+def await_metadata(world: World, readings: int) -> None:
+    """Wait until the operator has read the metadata so many times from now on."""
+    last = world.lab.requests()[-1]["number"]
+    found = world.lab.requests(cause="metadata", since=last, at_least=readings, wait_seconds=30)
+    assert len(found) >= readings
+
+
+def test_nothing_is_asked_of_paused_sprites_and_each_entry_of_the_wake_list_wakes_once(world: World) -> None:
+    """One operator: what must not wake comes first, side by side, and then each entry on a sprite of its own."""
+    quiet = ["held", "reaped", "lost", "ending", "deleted"]
+    fresh = ["adopting", "launching"]
+    world.lab.create_sprites(*quiet, *fresh)
+    for name in quiet:
+        world.lab.set_state(name, "running")
+    world.lab.clear_requests()
+    world.start_operator(**SHORT)
+    world.create("held", spriteName="held", attached=True, holdWanted=True, hold={"expireSeconds": 30}, **LAUNCHED)
+    world.create("reaped", spriteName="reaped", **LAUNCHED | {"idleTimeoutSeconds": 12})
+    world.create("lost", spriteName="lost", relaunch="OnLost", attached=True, **LAUNCHED)
+    world.create("ending", spriteName="ending", **LAUNCHED)
+    world.create("deleted", spriteName="deleted", **LAUNCHED)
+    world.await_reason("held", "HoldActive", "Held")
+    for name in quiet[1:]:
+        await_true(lambda name=name: world.status(name)["phase"] in ("Running", "Detached"), name)  # type: ignore[misc]  # a bound default
+    adopted = world.lab.start_session("adopting", *SLEEP)["id"]
+    for name in [*quiet, *fresh]:
+        world.lab.set_state(name, "cold" if name == "lost" else "warm")
+    await_metadata(world, 3)
+    before = count_wakes(world, *quiet, *fresh)
+    world.lab.clear_requests()
+
+    time.sleep(QUIET_SECONDS)
+
+    asked = Counter((entry["route"], entry["cause"]) for entry in world.lab.requests(door="api"))
+    assert set(asked) == {("sprites.list", "metadata")}
+    assert QUIET_SECONDS / 2 <= asked["sprites.list", "metadata"] <= QUIET_SECONDS + 1
+    assert count_wakes(world, *quiet, *fresh) == before
+    assert world.condition("reaped", "Reconciling")["reason"] == "ReapOwed"
+    assert world.condition("held", "Held")["status"] != "True"
+    assert read_counter(world, "sprites_wakes_total", "cause") == Counter()
+
+    world.patch("ending", terminated=True)
+    world.delete("deleted")
+    world.create("adopting", spriteName="adopting", sessionId=adopted, **NEVER_REAPED)
+    world.create("launching", spriteName="launching", **LAUNCHED)
+    world.await_reason("ending", "Confirmed", "Terminated")
+    world.await_gone("deleted")
+    world.await_reason("adopting", "Detached")
+    world.await_reason("launching", "Detached")
+
+    now = dict(zip([*quiet, *fresh], count_wakes(world, *quiet, *fresh), strict=True))
+    then = dict(zip([*quiet, *fresh], before, strict=True))
+    assert {name: now[name] - then[name] for name in now} == {
+        "held": 0,
+        "reaped": 0,
+        "lost": 0,
+        "ending": 1,
+        "deleted": 1,
+        "adopting": 1,
+        "launching": 1,
+    }
+    wakes = read_counter(world, "sprites_wakes_total", "cause")
+    assert wakes == {("identify",): 2, ("adopt",): 1, ("launch",): 1}
+
+
+def test_every_call_is_counted_by_route_and_cause_as_the_other_side_saw_it(world: World) -> None:
+    world.lab.clear_requests()
+    world.start_operator(**SHORT)
+    world.create("one", attached=True, holdWanted=True, hold={"expireSeconds": 30, "refreshSeconds": 5}, **LAUNCHED)
+    world.await_reason("one", "HoldActive", "Held")
+    await_metadata(world, 6)
+    world.patch("one", terminated=True)
+    world.await_reason("one", "Confirmed", "Terminated")
+    await_true(lambda: not world.lab.tasks("box"), "the hold to be released")
+
+    def is_counted_alike() -> bool:
+        """The metadata is read every second, so a reading may lie between the two looks."""
+        counted: Counter[tuple[str, str]] = Counter()
+        for (route, cause), count in read_counter(world, "sprites_calls_total", "route", "cause").items():
+            counted[ROUTES[route][0], cause] += count
+        seen = Counter((entry["route"], entry["cause"]) for entry in world.lab.requests(door="api"))
+        told.append((counted, seen))
+        return counted == seen
+
+    told: list[Any] = []
+    await_true(is_counted_alike, "both counts to agree", 10, lambda: str(told[-1]))
+    causes = {cause for _, cause in told[-1][0]}
+    assert causes >= {"metadata", "launch", "hold", "identify", "kill", "prove"}
