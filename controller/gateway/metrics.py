@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
 from controller import __version__
@@ -66,6 +67,11 @@ class GatewayMetrics:
         verb = _admit(verb, VERBS)
         self.kube_calls.labels(verb, _admit(resource, RESOURCES), _admit(outcome, KUBE_OUTCOMES)).inc()
         self.kube_call_duration.labels(verb).observe(duration.total_seconds())
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """Render everything for a scrape: the body, and the content type that `Accept` chose."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
 
     def observe_sockets(self, count: Callable[[], float]) -> None:
         """Name the function that counts open sockets at each scrape."""

@@ -25,6 +25,8 @@ from controller.clock import Clock
 from controller.gateway.access import BearerToken, Person
 from controller.gateway.settings import LimitSettings
 from controller.gateway.wishes import Right, Target
+from controller.kube.credentials import CredentialsUnusable
+from controller.kube.errors import Unauthorized
 
 T = TypeVar("T")
 
@@ -144,7 +146,10 @@ class Reviews:
             async with self._turns:
                 known = memory.recall(key)  # who asked the same before us may have the answer by now
                 if known is None:
-                    verdict = await ask()
+                    try:
+                        verdict = await ask()
+                    except CredentialsUnusable:
+                        raise Unauthorized("The gateway's own credentials cannot be used.") from None
                     memory.keep(key, verdict)
                     return verdict
         return known[0]

@@ -45,6 +45,9 @@ class LimitSettings:
     addresses: int = 10_000
     """Addresses that are remembered; the one that was quiet for longest is forgotten first."""
 
+    connections: int = 4_000
+    """Connections in all, those of sockets included; the next one is cut. Beyond `sockets`, those that idle."""
+
     unauthenticated: int = 256
     """Requests in all whose sender is not known yet."""
 
@@ -158,3 +161,5 @@ class GatewaySettings:
                     yield f"{name} must be more than zero."
         if self.head_bytes < 1024:
             yield "head_bytes must be at least 1024."
+        if self.limits.connections < self.limits.sockets:
+            yield "connections must be at least sockets."

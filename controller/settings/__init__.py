@@ -267,12 +267,13 @@ def read_gateway_settings(environ: Mapping[str, str]) -> GatewayProcessSettings:
             f"Name the certificate and its key, or set {GATEWAY_PLAIN_ANYWHERE.name}=1 where something in front ends "
             "TLS.",
         )
-    per_second = reading.required(GATEWAY_ADDRESS_REQUESTS_PER_SECOND)
+    per_second, sockets = reading.required(GATEWAY_ADDRESS_REQUESTS_PER_SECOND), reading.required(GATEWAY_SOCKETS)
     limits = LimitSettings(
         address_requests_per_second=per_second,
         address_burst=3 * per_second,
         person_sockets=reading.required(GATEWAY_PERSON_SOCKETS),
-        sockets=reading.required(GATEWAY_SOCKETS),
+        sockets=sockets,
+        connections=2 * sockets,
     )
     numbers = (reading.required(GATEWAY_PORT), reading.required(GATEWAY_METRICS_PORT))
     lists = [reading.required(variable) for variable in (GATEWAY_HOSTS, GATEWAY_ORIGINS, GATEWAY_AUDIENCES)]

@@ -120,7 +120,7 @@ class Site:
         path = await asyncio.to_thread(self.cluster.service_account_kubeconfig, self.namespace, "gateway")
         settings, clock = KubeSettings(login=Kubeconfig(str(path))), SystemClock()
         credentials = await load_credentials(settings, clock=clock)
-        doors = GatewaySettings(port=0, own_audience_only=strict, tls=tls, times=QUICK)
+        doors = GatewaySettings(port=0, metrics_port=0, own_audience_only=strict, tls=tls, times=QUICK)
         async with (
             KubeClient(credentials, settings, clock, lambda _: None) as kube,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SOON_SECONDS)) as http,

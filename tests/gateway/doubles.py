@@ -22,6 +22,7 @@ from controller.gateway.server import Gateway
 from controller.gateway.settings import GatewaySettings
 from controller.gateway.standing import Presence, Terminal
 from controller.gateway.terminals import AttachRequest, Ending, Notice, TokenWanted
+from controller.kube.credentials import CredentialsUnusable
 from controller.kube.errors import NotFound, Unreachable
 
 NAMESPACE = "team-a"
@@ -68,6 +69,7 @@ class FakeKube:
     calls: list[str] = field(default_factory=list)
     specs: list[Mapping[str, Any]] = field(default_factory=list)
     is_down: bool = False
+    cannot_log_in: bool = False
     passage: asyncio.Event = field(default_factory=asyncio.Event)
     """Reviews wait for it."""
 
@@ -106,6 +108,8 @@ class FakeKube:
         await self.passage.wait()
         if self.is_down:
             raise Unreachable("No answer from the Kubernetes API.")
+        if self.cannot_log_in:
+            raise CredentialsUnusable("The plugin failed.")
 
 
 class EchoTerminals:
@@ -245,7 +249,9 @@ async def open_doors(
     settings: GatewaySettings | None = None, *, kube: FakeKube | None = None, clock: Clock | None = None
 ) -> AsyncIterator[Doors]:
     kube, terminals, metrics = kube or FakeKube(), EchoTerminals(), build_gateway_metrics()
-    gateway = Gateway(settings or GatewaySettings(port=0), kube, terminals, metrics, clock or SystemClock())
+    gateway = Gateway(
+        settings or GatewaySettings(port=0, metrics_port=0), kube, terminals, metrics, clock or SystemClock()
+    )
     await gateway.start()
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SOON_SECONDS)) as http:
         try:

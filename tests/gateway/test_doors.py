@@ -2,15 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 
 import aiohttp
 import pytest
+import sprites
 
+from controller.clock import SystemClock
 from controller.gateway.access import BEARER_SUBPROTOCOL, SUBPROTOCOL
+from controller.gateway.metrics import build_gateway_metrics
 from controller.gateway.refusals import RefusalCause
+from controller.gateway.server import Gateway
 from controller.gateway.settings import GatewaySettings, LimitSettings, TimeSettings
 from controller.gateway.standing import Presence
 from controller.gateway.wishes import Door, Mode
@@ -21,8 +25,12 @@ from tests.gateway.doubles import (
     NAMESPACE,
     PATH,
     Doors,
+    EchoTerminals,
+    FakeKube,
+    build_jwt,
     build_object,
     exchange,
+    in_seconds,
     offer,
     open_doors,
     receive_close,
@@ -35,7 +43,7 @@ CONSOLE = "https://console.example.com"
 
 @pytest.fixture
 async def doors() -> AsyncIterator[Doors]:
-    async with open_doors(GatewaySettings(port=0, origins=(CONSOLE,))) as doors:
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, origins=(CONSOLE,))) as doors:
         yield doors
 
 
@@ -44,7 +52,7 @@ async def doors() -> AsyncIterator[Doors]:
 
 @pytest.mark.case("F21")
 async def test_what_is_wrong_is_told_in_the_one_order_and_each_mended_fault_shows_the_next() -> None:
-    settings = GatewaySettings(port=0, origins=(CONSOLE,), limits=LimitSettings(person_sockets=1))
+    settings = GatewaySettings(port=0, metrics_port=0, origins=(CONSOLE,), limits=LimitSettings(person_sockets=1))
     async with open_doors(settings) as doors, AsyncExitStack() as stack:
         await stack.enter_async_context(doors.attached(token=ANNA))  # anna has her one socket
         await wait_until(lambda: bool(doors.terminals.requests))
@@ -108,7 +116,7 @@ async def test_what_is_wrong_is_told_in_the_one_order_and_each_mended_fault_show
 
 async def test_an_address_that_asks_too_much_is_refused_before_anything_is_read() -> None:
     limits = LimitSettings(address_requests_per_second=1, address_burst=2)
-    async with open_doors(GatewaySettings(port=0, limits=limits)) as doors:
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, limits=limits)) as doors:
         for _ in range(2):
             assert (await doors.ask(token=None)).cause == "NoToken"
         answer = await doors.ask(f"{PATH}/attach?env=A%3D1")
@@ -121,7 +129,7 @@ async def test_an_address_that_asks_too_much_is_refused_before_anything_is_read(
 
 async def test_requests_that_nobody_knows_yet_have_a_cap_in_all_and_give_their_place_back() -> None:
     limits = LimitSettings(unauthenticated=1)
-    async with open_doors(GatewaySettings(port=0, limits=limits)) as doors:
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, limits=limits)) as doors:
         doors.kube.passage.clear()
         first = asyncio.ensure_future(doors.ask())
         await wait_until(lambda: bool(doors.kube.calls))
@@ -166,19 +174,35 @@ async def test_a_right_that_is_taken_while_the_token_is_checked_refuses(doors: D
     assert (await asked).cause == "NoRight"
 
 
-async def test_an_api_server_that_does_not_say_who_may_refuses_nobody_for_good(doors: Doors) -> None:
-    doors.kube.is_down = True
+@pytest.mark.parametrize("fault", ["is_down", "cannot_log_in"])
+async def test_an_api_server_that_does_not_say_who_may_refuses_nobody_for_good(doors: Doors, fault: str) -> None:
+    setattr(doors.kube, fault, True)
     answer = await doors.ask()
 
     assert (answer.status, answer.cause, answer.headers["Retry-After"]) == (503, "Undecided", "5")
 
-    doors.kube.is_down = False
+    setattr(doors.kube, fault, False)
     assert (await doors.ask()).cause == "Ok"
+    setattr(doors.kube, fault, True)
+    assert (await doors.ask()).cause == "Undecided"  # who may is remembered, what is there is not
+
+
+async def test_a_token_that_ends_while_its_verdict_is_remembered_is_refused_all_the_same(doors: Doors) -> None:
+    token = build_jwt("anna", in_seconds(2.5))
+    doors.kube.users[token] = "anna"
+    assert (await doors.ask(token=token)).cause == "Ok"
+    for _ in range(60):
+        if (await doors.ask(token=token)).cause == "BadToken":
+            break
+        await asyncio.sleep(0.1)
+    else:
+        pytest.fail("It was taken for ever.")
+    assert doors.kube.calls.count("token") == 2
 
 
 async def test_an_api_server_that_hangs_is_given_so_long_and_no_longer() -> None:
     times = TimeSettings(authenticate=timedelta(seconds=0.2))
-    async with open_doors(GatewaySettings(port=0, times=times)) as doors:
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, times=times)) as doors:
         doors.kube.passage.clear()
         assert (await doors.ask()).cause == "Undecided"
 
@@ -321,6 +345,17 @@ async def test_the_vendors_paths_list_and_attach_to_this_objects_session_and_to_
     assert refused.value.status == 404
 
 
+async def test_the_vendors_sdk_lists_the_one_session_unchanged(doors: Doors) -> None:
+    def list_them() -> list[sprites.Session]:
+        with sprites.SpritesClient(ANNA, base_url=f"{doors.url}{PATH}/sdk") as client:
+            return client.sprite("box").list_sessions()
+
+    (session,) = await asyncio.to_thread(list_them)
+
+    assert (session.id, session.tty, session.is_active) == ("77", True, True)
+    assert session.created.isoformat() == "2026-01-01T11:00:00+00:00"
+
+
 async def test_through_the_vendors_paths_nothing_is_started_or_ended(doors: Doors) -> None:
     base = f"{PATH}/sdk/v1/sprites/box/exec"
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
@@ -356,7 +391,7 @@ async def test_activity_is_noted_for_the_object_with_a_right_of_its_own(doors: D
 async def test_sockets_have_limits_by_person_by_object_and_in_all_and_a_closed_one_gives_its_place_back(
     limits: LimitSettings, cause: RefusalCause, status: int
 ) -> None:
-    async with open_doors(GatewaySettings(port=0, limits=limits)) as doors:
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, limits=limits)) as doors:
         async with doors.attached():
             with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
                 await doors.http.ws_connect(
@@ -382,7 +417,7 @@ QUICK = TimeSettings(
 
 
 async def test_a_right_that_is_withdrawn_closes_the_socket_and_says_so() -> None:
-    async with open_doors(GatewaySettings(port=0, times=QUICK)) as doors, doors.attached() as socket:
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, times=QUICK)) as doors, doors.attached() as socket:
         await wait_until(lambda: bool(doors.terminals.requests))
         doors.kube.rights.clear()
 
@@ -392,7 +427,7 @@ async def test_a_right_that_is_withdrawn_closes_the_socket_and_says_so() -> None
 
 
 async def test_a_token_that_expires_is_asked_for_and_a_fresh_one_of_the_same_person_goes_on() -> None:
-    async with open_doors(GatewaySettings(port=0, times=QUICK)) as doors, doors.attached() as socket:
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, times=QUICK)) as doors, doors.attached() as socket:
         doors.kube.users = {"fresh-token": "anna", BERT: "bert"}
 
         assert await receive_text(socket) == "token wanted within 0.3 s"
@@ -407,7 +442,7 @@ async def test_a_token_that_expires_is_asked_for_and_a_fresh_one_of_the_same_per
 
 
 async def test_without_a_fresh_token_the_socket_ends_as_expired() -> None:
-    async with open_doors(GatewaySettings(port=0, times=QUICK)) as doors, doors.attached() as socket:
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, times=QUICK)) as doors, doors.attached() as socket:
         doors.kube.users = {}
         assert await receive_text(socket) == "token wanted within 0.3 s"
         assert (await receive_text(socket)).startswith("Expired: ")
@@ -415,7 +450,7 @@ async def test_without_a_fresh_token_the_socket_ends_as_expired() -> None:
 
 
 async def test_whoever_does_not_heed_the_leave_is_closed_all_the_same() -> None:
-    async with open_doors(GatewaySettings(port=0, times=QUICK)) as doors:
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, times=QUICK)) as doors:
         doors.terminals.deaf = True
         async with doors.attached() as socket:
             await wait_until(lambda: bool(doors.terminals.requests))
@@ -443,7 +478,7 @@ async def test_a_bug_behind_the_doors_ends_its_own_socket_and_keeps_its_text(cap
 
 async def test_a_drain_tells_every_socket_lets_nobody_in_and_is_bounded() -> None:
     times = replace(QUICK, drain=timedelta(seconds=3))
-    async with open_doors(GatewaySettings(port=0, times=times)) as doors, AsyncExitStack() as stack:
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, times=times)) as doors, AsyncExitStack() as stack:
         first = await stack.enter_async_context(doors.attached())
         second = await stack.enter_async_context(doors.attached("?view=true"))
         await wait_until(lambda: len(doors.terminals.requests) == 2)
@@ -461,6 +496,48 @@ async def test_a_drain_tells_every_socket_lets_nobody_in_and_is_bounded() -> Non
         async with aiohttp.ClientSession() as fresh:
             with pytest.raises(aiohttp.ClientConnectorError):
                 await fresh.get(f"{url}/healthz")
+
+
+async def test_serving_ends_with_a_drain_when_it_is_cancelled() -> None:
+    gateway = Gateway(
+        GatewaySettings(port=0, metrics_port=0, times=QUICK),
+        FakeKube(),
+        terminals := EchoTerminals(),
+        build_gateway_metrics(),
+        SystemClock(),
+    )
+    async with aiohttp.ClientSession() as http:
+        serving = asyncio.ensure_future(gateway.serve())
+        await wait_until(lambda: gateway.is_listening)
+        url = f"ws://127.0.0.1:{gateway.port}{PATH}/attach"
+        async with http.ws_connect(url, headers={"Authorization": f"Bearer {ANNA}"}) as socket:
+            await wait_until(lambda: bool(terminals.requests))
+            serving.cancel()
+            assert (await receive_text(socket)).startswith("Restarting: ")
+            assert await receive_close(socket) == (1012, "Restarting")
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert not gateway.is_listening
+
+
+async def test_metrics_and_probes_have_a_port_of_their_own_that_is_no_door(doors: Doors) -> None:
+    url = f"http://127.0.0.1:{doors.gateway.metrics_port}"
+    async with doors.attached():
+        await wait_until(lambda: bool(doors.terminals.requests))
+        async with doors.http.get(f"{url}/metrics") as page:
+            text = await page.text()
+            assert page.headers["Content-Type"].startswith("text/plain")
+    async with doors.http.get(f"{url}/metrics", headers={"Accept": "application/openmetrics-text"}) as page:
+        assert page.headers["Content-Type"].startswith("application/openmetrics-text")
+
+    assert 'agentterminal_gateway_requests_total{answer="Ok",route="attach"} 1.0' in text
+    assert "agentterminal_gateway_sockets 1.0" in text
+    told = {}
+    for path in ("/healthz", "/readyz", f"{PATH}/attach", "/"):
+        async with doors.http.get(f"{url}{path}", headers={"Authorization": f"Bearer {ANNA}"}) as answer:
+            told[path] = answer.status
+    assert told == {"/healthz": 200, "/readyz": 200, f"{PATH}/attach": 404, "/": 404}
+    assert (await doors.ask("/metrics")).status == 404
 
 
 # --- raw bytes --------------------------------------------------------------------------------------------------------
@@ -493,13 +570,27 @@ async def test_a_head_that_cannot_be_read_is_answered_with_our_own_words(
     assert doors.count("requests_total", route="none", answer="Malformed") == 1
 
 
+async def test_a_connection_too_many_is_cut_before_it_is_read() -> None:
+    async with open_doors(
+        GatewaySettings(port=0, metrics_port=0, limits=LimitSettings(sockets=1, connections=1))
+    ) as doors:
+        async with doors.attached() as socket:
+            head = f"{HEAD}Authorization: Bearer {ANNA}\r\n\r\n".encode()
+            with suppress(ConnectionError):
+                assert await exchange(doors.gateway.port, head) == b""
+            await socket.send_str("well")
+            assert await receive_text(socket) == "well"
+        await wait_until(lambda: doors.gateway.sockets == 0)
+        assert doors.count("requests_total", route="none", answer="Busy") == 1
+
+
 async def test_a_header_of_thirty_kib_is_read(doors: Doors) -> None:
     assert (await doors.ask(token="a" * 30_000)).cause == "BadToken"
 
 
 async def test_who_never_ends_his_head_is_cut_off() -> None:
     times = TimeSettings(request_head=timedelta(seconds=0.3))
-    async with open_doors(GatewaySettings(port=0, times=times)) as doors:
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, times=times)) as doors:
         assert await exchange(doors.gateway.port, HEAD.encode() + b"Authorization: Bea") == b""
 
 

@@ -114,7 +114,7 @@ def records() -> Iterator[Records]:
 @pytest.fixture
 async def doors() -> AsyncIterator[Doors]:
     limits = GatewaySettings().limits
-    settings = GatewaySettings(port=0, times=QUICK, limits=type(limits)(address_burst=10_000))
+    settings = GatewaySettings(port=0, metrics_port=0, times=QUICK, limits=type(limits)(address_burst=10_000))
     async with open_doors(settings) as doors:
         yield doors
 

@@ -6,17 +6,17 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from controller.gateway.server import AUTHORITY_KEY, AUTHORITY_NAME
-from controller.gateway.settings import GatewaySettings, TlsFiles
+from controller.gateway.settings import GatewaySettings, TimeSettings, TlsFiles
 from controller.gateway.tls import Tls
 from controller.lab.certificates import Authority, Pair
-from tests.gateway.doubles import ANNA, PATH, Doors, FakeKube, open_doors
+from tests.gateway.doubles import ANNA, PATH, Doors, FakeKube, open_doors, wait_until
 
 CONSOLE = "https://console.example.com"
 
@@ -46,8 +46,9 @@ class Lab:
         return context
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Doors]:
-        settings = GatewaySettings(port=0, tls=self.files, origins=(CONSOLE,))
+    async def open(self, times: TimeSettings | None = None) -> AsyncIterator[Doors]:
+        times = times or TimeSettings()
+        settings = GatewaySettings(port=0, metrics_port=0, tls=self.files, origins=(CONSOLE,), times=times)
         async with open_doors(settings, kube=self.kube) as doors:
             doors.scheme = "https"
             yield doors
@@ -115,6 +116,31 @@ async def test_without_the_clusters_authority_no_certificate_is_asked_for(lab: L
     async with lab.open() as doors:
         assert await lab.ask(doors, lab.clients.issue_client("anna")) == 401
         assert await lab.ask(doors, Authorization=f"Bearer {ANNA}") == 200
+
+
+async def test_a_gateway_that_runs_follows_its_files_and_the_clusters_authority(lab: Lab) -> None:
+    soon = timedelta(seconds=0.05)
+    anna, newer = lab.clients.issue_client("anna"), Authority(now=datetime.now(UTC))
+    async with lab.open(TimeSettings(files_reread=soon, authority_reread=soon)) as doors, asyncio.TaskGroup() as group:
+        running = group.create_task(doors.gateway.run())
+        first = await lab.see_serial(doors.gateway.port)
+        assert await lab.ask(doors, anna) == 200
+
+        write(lab.files, lab.servers.issue_server("127.0.0.1", "localhost"))
+        lab.kube.config_maps[AUTHORITY_NAME][AUTHORITY_KEY] = newer.certificate.decode()
+        asked = lab.kube.calls.count("config map")
+        await wait_until(lambda: lab.kube.calls.count("config map") >= asked + 2)
+
+        assert await lab.see_serial(doors.gateway.port) != first
+        assert await lab.ask(doors, newer.issue_client("anna")) == 200
+        with pytest.raises((aiohttp.ClientError, ConnectionError)):
+            await lab.ask(doors, anna)
+        lab.kube.is_down = True  # without its word the last authority stands
+        asked = lab.kube.calls.count("config map")
+        await wait_until(lambda: lab.kube.calls.count("config map") >= asked + 2)
+        lab.kube.is_down = False
+        assert await lab.ask(doors, newer.issue_client("anna")) == 200
+        running.cancel()
 
 
 async def serve(tls: Tls) -> asyncio.Server:

@@ -68,7 +68,9 @@ def test_every_variable_is_read() -> None:
         origins=("https://console.example.com", "http://localhost:3000"),
         audiences=("https://gw.example.com", "gateway"),
         own_audience_only=True,
-        limits=LimitSettings(address_requests_per_second=7, address_burst=21, person_sockets=8, sockets=9),
+        limits=LimitSettings(
+            address_requests_per_second=7, address_burst=21, person_sockets=8, sockets=9, connections=18
+        ),
     )
     assert settings.sprites == SpritesSettings(base_url="http://127.0.0.1:8080/")
     assert settings.own_token == OwnTokenSettings(TokenFile(Path("/run/secrets/token")), ("team-a",), ("*",))
@@ -123,6 +125,8 @@ def test_each_process_shows_what_it_reads_and_the_page_shows_all() -> None:
 
 
 def test_numbers_that_would_open_or_close_everything_are_refused() -> None:
+    with pytest.raises(ValueError, match="connections must be at least sockets"):
+        GatewaySettings(limits=LimitSettings(sockets=2, connections=1))
     with pytest.raises(ValueError, match=r"^sockets must be more than zero\.$"):
         GatewaySettings(limits=LimitSettings(sockets=0))
     with pytest.raises(ValueError, match="drain must be"):
