@@ -1,5 +1,5 @@
 """
-`agentterminal demo`: the product in twenty seconds, on this machine.
+`agentterminal demo`: the product in half a minute, on this machine.
 
 Problem: a demo that only prints proves nothing. Promise: every command that is shown is run as it stands, by a shell,
 against a real API server; after each step the demo asks for itself whether it came out as told, the kernel included,
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from signal import Signals
 from typing import Final
@@ -23,12 +23,18 @@ from controller.clock import Clock, SystemClock
 from controller.errors import AgentTerminalError
 from controller.lab.board import Row, build_rows
 from controller.lab.control_plane import Completed
+from controller.lab.emulator import Isolation
 from controller.lab.process_table import find_process, is_ignoring
 from controller.lab.processes import run_until_signalled
-from controller.lab.world import SPRITE, World, WorldFailed
+from controller.lab.world import SPRITE, HoldTask, World, WorldFailed
 
 EXPECTED: Final = ("adopted", "launched", "stubborn")
 STUBBORN: Final = "stubborn"
+LAUNCHED: Final = "launched"
+EXPIRE_SECONDS: Final = 30
+REFRESH_SECONDS: Final = 5
+"""The shortest that `spec.hold` allows: a renewal is worth seeing, and not worth waiting for."""
+IDLE_SECONDS: Final = 3
 STEP_WITHIN: Final = timedelta(seconds=30)
 """What is awaited takes less than a second each on an idle machine."""
 LOOK_INTERVAL: Final = timedelta(milliseconds=250)
@@ -44,9 +50,10 @@ def demo_command(*, plain: bool) -> int:
     """
     Watch three terminals live and die: a real API server, the operator, and real processes, all on this machine.
 
-    One terminal is launched, one is adopted, and one ignores SIGTERM until `kubectl patch` ends it. Every command that
-    is shown is run as it stands. It needs no account and no cluster, and when it has ended, no process and no file of
-    it is left but for the binaries in the cache folder.
+    One terminal is launched, one is adopted, and one ignores SIGTERM until `kubectl patch` ends it. One is held awake
+    while somebody watches, and reaped when nobody does. Every command that is shown is run as it stands. It needs no
+    account and no cluster, and when it has ended, no process and no file of it is left but for the binaries in the
+    cache folder.
 
     Exit code: 0 when everything came out as told; 1 when something did not; 130 (Ctrl-C), 143 (SIGTERM) or 129
     (hang-up) when it was ended before.
@@ -126,6 +133,11 @@ class Story:
     async def tell(self) -> None:
         """Tell them all."""
         await self.apply()
+        if self.world.isolation is Isolation.PLAIN:
+            self.teller.say("Without namespaces a sprite has no Tasks API of its own, so no hold is shown here.")
+        else:
+            await self.hold()
+        await self.reap()
         process = await self.ask_politely()
         await self.terminate(process)
         await self.show_proof()
@@ -147,6 +159,47 @@ class Story:
                 raise DemoFailed(f"Terminal {name} is Ready, but no process of it runs.")
         if rows["adopted"].session != self.world.hand_made_session:
             raise DemoFailed(f"Terminal adopted has session {rows['adopted'].session}, which is not the one it names.")
+
+    async def hold(self) -> None:
+        """A task of ours keeps the sprite awake while somebody watches; it is renewed, and it goes."""
+        self.teller.say(
+            f"Somebody watches {LAUNCHED} and wants its sprite kept awake. A hold lasts {EXPIRE_SECONDS} s unless it is"
+            " renewed:"
+        )
+        times = f'"hold":{{"expireSeconds":{EXPIRE_SECONDS},"refreshSeconds":{REFRESH_SECONDS}}}'
+        await self.run(
+            f"""kubectl patch aterm {LAUNCHED} --type=merge"""
+            f""" -p '{{"spec":{{"attached":true,"holdWanted":true,{times}}}}}'"""
+        )
+        await self.run(f"kubectl wait aterm {LAUNCHED} --for=condition=Held --timeout=30s")
+        await self.run(f"kubectl get aterm {LAUNCHED} -o wide", shows="Held")
+        task = await self.find_task("The object says Held, but the sprite has no task.")
+        self.teller.say(f"Created: the sprite itself lists task {task.name}, which ends at {_tell_time(task)}.")
+        renewed = await self.find_task("The hold was not renewed.", ends_after=task.expires)
+        if renewed.name != task.name:
+            raise DemoFailed(f"Instead of a renewal of task {task.name} there is {renewed.name}.")
+        self.teller.say(f"Renewed: the same task now ends at {_tell_time(renewed)}, whatever happens to the operator.")
+        await self.run(
+            f"""kubectl patch aterm {LAUNCHED} --type=merge -p '{{"spec":{{"attached":false,"holdWanted":false}}}}'"""
+        )
+        await self.run(f"kubectl wait aterm {LAUNCHED} --for=condition=Held=false --timeout=30s")
+        tasks = await self.world.read_tasks()
+        if tasks:
+            raise DemoFailed(f"The object says that nothing is held, but the sprite has task {tasks[0].name}.")
+        self.teller.say(f"Released: sprite {SPRITE} has no task any more, and may pause.")
+
+    async def reap(self) -> None:
+        """What nobody watches for long enough ends, with the same proof."""
+        process = await self.find_process_of(LAUNCHED)
+        identity = find_process(process)
+        self.teller.say(f"Nobody watches {LAUNCHED} any more. After {IDLE_SECONDS} s of that it is reaped:")
+        await self.run(
+            f"""kubectl patch aterm {LAUNCHED} --type=merge -p '{{"spec":{{"idleTimeoutSeconds":{IDLE_SECONDS}}}}}'"""
+        )
+        await self.run(f"kubectl wait aterm {LAUNCHED} --for=jsonpath='{{.status.phase}}'=Exited --timeout=30s")
+        await self.run(f"kubectl get aterm {LAUNCHED} -o wide", shows="Reaped")
+        if identity is None or identity.is_alive():
+            raise DemoFailed(f"Terminal {LAUNCHED} says Reaped, but its process {process} was not there or lives.")
 
     async def ask_politely(self) -> int:
         """SIGTERM changes nothing; return the process that ignores it."""
@@ -172,18 +225,19 @@ class Story:
 
     async def show_proof(self) -> None:
         """The object tells what was done and how it was proven."""
-        self.teller.say("The proof stands in the object, and the other two are as they were:")
+        self.teller.say("The proof stands in the object, and the adopted one is as it was:")
         await self.run("kubectl get aterm -o wide", shows="Confirmed")
         # From the kill on: what comes before it, spec and conditions, is long.
         await self.run(f"kubectl describe aterm {STUBBORN} | sed -n '/^  Kill:/,$p'", shows="SIGKILL")
         rows = await self.keep_rows()
         for name in EXPECTED:
-            if name not in rows or (rows[name].process is None) != (name == STUBBORN):
-                raise DemoFailed(f"Terminal {name} should {'be dead' if name == STUBBORN else 'live'}, and does not.")
+            dead = name in (STUBBORN, LAUNCHED)
+            if name not in rows or (rows[name].process is None) != dead:
+                raise DemoFailed(f"Terminal {name} should {'be dead' if dead else 'live'}, and does not.")
 
     async def delete(self) -> None:
         """Deleting an object ends its session, and waits for the proof."""
-        self.teller.say("Deleting the objects ends the other two sessions as well, each with proof:")
+        self.teller.say("Deleting the objects ends the adopted session as well, again with proof:")
         await self.run("kubectl delete aterm --all --timeout=30s")
         processes = await self.world.read_processes()
         if processes:
@@ -219,6 +273,18 @@ class Story:
                 return row.process.host_pid
         raise DemoFailed(f"Terminal {name} has no process.")
 
+    async def find_task(self, otherwise: str, *, ends_after: datetime | None = None) -> HoldTask:
+        """Wait for the sprite's one task, or for a renewal of it."""
+        try:
+            async with asyncio.timeout(STEP_WITHIN.total_seconds()):
+                while True:
+                    for task in await self.world.read_tasks():
+                        if ends_after is None or task.expires > ends_after:
+                            return task
+                    await asyncio.sleep(LOOK_INTERVAL.total_seconds())
+        except TimeoutError:
+            raise DemoFailed(otherwise) from None
+
     async def wait_until(self, condition: Callable[[], bool], otherwise: str) -> None:
         """Wait for something that sends no event."""
         try:
@@ -227,3 +293,7 @@ class Story:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise DemoFailed(otherwise) from None
+
+
+def _tell_time(task: HoldTask) -> str:
+    return f"{task.expires:%H:%M:%S} UTC"

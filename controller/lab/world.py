@@ -15,7 +15,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from signal import Signals
 from typing import Any, Final, Self
@@ -56,6 +56,14 @@ LOG_TAIL_LINES: Final = 12
 
 class WorldFailed(AgentTerminalError):
     """A part of the world did not start, or ended by itself. The text has the tail of its log."""
+
+
+@dataclass(frozen=True)
+class HoldTask:
+    """A task inside the sprite: while one lives, the sprite does not pause."""
+
+    name: str
+    expires: datetime
 
 
 @dataclass(frozen=True)
@@ -210,6 +218,11 @@ class World:
         ]
         self._watch_over(*(process.host_pid for process in found))
         return found
+
+    async def read_tasks(self) -> Sequence[HoldTask]:
+        """Read the tasks that keep the sprite awake, as the sprite itself lists them."""
+        answer = await self._call_lab("GET", f"sprites/{SPRITE}/tasks")
+        return [HoldTask(task["name"], datetime.fromisoformat(task["expires_at"])) for task in answer["tasks"]]
 
     def find_left(self) -> list[str]:
         """Name every process and folder of this world that is still there; meant to be asked after `stop`."""

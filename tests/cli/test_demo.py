@@ -26,6 +26,21 @@ STORY = [
     "$ kubectl wait aterm --all --for=condition=Ready --timeout=30s\n",
     "agentterminal.agentterminal.dev/stubborn condition met\n",
     "$ kubectl get aterm -o wide\nNAME ",
+    "Somebody watches launched and wants its sprite kept awake. A hold lasts 30 s unless it is renewed:\n",
+    '"attached":true,"holdWanted":true,"hold":{"expireSeconds":30,"refreshSeconds":5}',
+    "$ kubectl wait aterm launched --for=condition=Held --timeout=30s\n",
+    "agentterminal.agentterminal.dev/launched condition met\n",
+    "$ kubectl get aterm launched -o wide\n",
+    "Created: the sprite itself lists task ps-hold-demo-launched-",
+    "Renewed: the same task now ends at ",
+    '"attached":false,"holdWanted":false',
+    "$ kubectl wait aterm launched --for=condition=Held=false --timeout=30s\n",
+    "Released: sprite dev has no task any more, and may pause.\n",
+    "Nobody watches launched any more. After 3 s of that it is reaped:\n",
+    '$ kubectl patch aterm launched --type=merge -p \'{"spec":{"idleTimeoutSeconds":3}}\'\n',
+    "$ kubectl wait aterm launched --for=jsonpath='{.status.phase}'=Exited --timeout=30s\n",
+    "agentterminal.agentterminal.dev/launched condition met\n",
+    "Reaped\n",
     "$ kill -TERM ",
     "$ ps -o pid,stat,args -p ",
     "sh -c trap '' TERM HUP INT; while :; do sleep 1; done\n",
@@ -67,6 +82,8 @@ async def test_without_a_terminal_it_tells_the_whole_story_in_plain_lines(tmp_pa
         assert at >= 0, f"Not told, or not in its place: {part!r}\n{demo.output}"
     for row in (
         r"adopted: Detached, session 2, process \d+",
+        r"launched: Held, session \d+, process \d+",
+        r"launched: Exited \(Reaped\), session \d+, process -",
         r"stubborn: Terminated \(Confirmed\), session \d+, process -",
     ):
         assert re.search(row, demo.output), row
@@ -105,7 +122,14 @@ async def test_on_a_terminal_a_live_table_shows_objects_sessions_and_processes(t
 
 @pytest.mark.parametrize(
     "moment",
-    ["Starting etcd", "Ready after", "$ kubectl wait aterm --all", "$ kubectl patch", "Stopping the operator"],
+    [
+        "Starting etcd",
+        "Ready after",
+        "$ kubectl wait aterm --all",
+        "Created: the sprite itself",
+        "$ kubectl wait aterm launched --for=jsonpath",
+        "Stopping the operator",
+    ],
 )
 async def test_ctrl_c_at_any_moment_ends_it_and_leaves_nothing(moment: str, tmp_path: Path) -> None:
     async with running(tmp_path, "demo") as demo:
@@ -147,7 +171,7 @@ async def test_ctrl_c_typed_at_a_terminal_ends_it_and_shows_the_cursor_again(tmp
 @pytest.mark.parametrize(("death", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 async def test_a_command_that_waits_goes_with_the_demo(death: signal.Signals, code: int, tmp_path: Path) -> None:
     async with running(tmp_path, "demo") as demo:
-        await demo.read_until("$ kubectl wait aterm stubborn")
+        await demo.read_until("$ kubectl wait aterm --all")
 
         assert await demo.end(death) == code, demo.output
         assert demo.sandbox.known > 8
@@ -174,6 +198,8 @@ async def test_without_namespaces_it_comes_out_as_told_as_well(tmp_path: Path) -
         demo.sandbox.remember(demo.process.pid)
 
         assert await demo.read_to_end() == 0, demo.output
+        assert "no hold is shown here" in demo.output
+        assert "--for=condition=Held" not in demo.output
         # A session id is a process id of this machine then, and cannot be foreseen by an example.
         assert re.search(r"""sed 's/sessionId: "2"/sessionId: "\d{2,}"/' examples/adopted.yaml""", demo.output)
         await demo.sandbox.expect_nothing_left()
