@@ -117,7 +117,7 @@ class Elector:
         """What is known of the Lease is what our own last call has shown, and no call since was left open."""
         self._unsettled: dict[str, timedelta] = {}
         self._told_holder: str | None = None
-        self._failures = 0
+        self._told_failure: str | None = None
         self.won = asyncio.Event()
         """Set once this process leads."""
 
@@ -142,7 +142,7 @@ class Elector:
         if not self._may_be_ours():
             return
         try:
-            async with asyncio.timeout(self._times.renew_deadline.total_seconds()):
+            async with asyncio.timeout(2 * self._times.retry.total_seconds()):
                 for _ in range(RELEASE_TRIES):
                     if await self._release_once():
                         return
@@ -159,15 +159,17 @@ class Elector:
         try:
             if not self._is_fresh:
                 await self._look()
-            return await self._follow()
+            pause = await self._follow()
         except _Unanswered:
             self._is_fresh = False
             return self._times.retry
         except KubeError as error:
             self._is_fresh = False
-            self._tell_failure(error)
+            self._tell_failure(error.failure, error.message)
             is_outrun = error.failure in (Failure.CONFLICT, Failure.NOT_FOUND)
-            return SOON if is_outrun else max(error.retry_after or timedelta(0), self._times.retry)
+            return SOON if is_outrun else self._times.retry
+        self._told_failure = None
+        return pause
 
     async def _follow(self) -> timedelta:
         now = self._clock.elapsed()
@@ -186,8 +188,7 @@ class Elector:
                 self._is_fresh = False
                 return min(self._times.retry, until - now)
             case GiveUp(told):
-                self._tenure.end()
-                raise TenureEnded(f"The Lease {self._candidate} is lost: {told}. This process ends.")
+                raise self._lose(f"The Lease {self._candidate} is lost: {told}. This process ends.")
             case Create() | Take() | Renew():
                 await self._write(step)
                 return self._times.retry
@@ -224,11 +225,16 @@ class Elector:
             )
         else:
             lease = render_held_lease(self._lease, step, me=me, times=self._times, now_time=now_time)
-        sent = self._clock.elapsed()
-        self._unsettled[lease["spec"]["renewTime"]] = sent
-        async with self._bounded() as timeout:
-            call = self._leases.create_lease if isinstance(step, Create) else self._leases.put_lease
-            answer = await call(lease, timeout=timeout)
+        sent, moment = self._clock.elapsed(), lease["spec"]["renewTime"]
+        self._unsettled[moment] = sent
+        try:
+            async with self._bounded() as timeout:
+                call = self._leases.create_lease if isinstance(step, Create) else self._leases.put_lease
+                answer = await call(lease, timeout=timeout)
+        except KubeError as error:
+            if not error.may_have_happened:
+                del self._unsettled[moment]
+            raise
         record = read_lease(answer)
         self._take_in(answer, record)
         self._note_held(record, sent)
@@ -241,14 +247,13 @@ class Elector:
             async with asyncio.timeout(limit.total_seconds()):
                 yield limit
         except TimeoutError:
-            self._tell_silence()
+            self._tell_failure(Failure.TIMED_OUT, "The Kubernetes API did not answer in time.")
             raise _Unanswered from None
 
     def _take_in(self, lease: dict[str, Any], record: LeaseRecord | None) -> None:
         self._sighting = note_sighting(self._sighting, record, now=self._clock.elapsed())
         self._lease = lease
         self._is_fresh = True
-        self._failures = 0
 
     def _note_held(self, record: LeaseRecord, sent: timedelta) -> None:
         """Begin the tenure, or let it last longer: the Lease was ours at a time after `sent`."""
@@ -281,7 +286,12 @@ class Elector:
     def _demand_unless_standing_by(self) -> None:
         if self._tenure.has_begun and not self._tenure.is_held:
             seconds = self._times.renew_deadline.total_seconds()
-            raise TenureEnded(f"The Lease {self._candidate} could not be renewed for {seconds:g} s. This process ends.")
+            raise self._lose(f"The Lease {self._candidate} could not be renewed for {seconds:g} s. This process ends.")
+
+    def _lose(self, told: str) -> TenureEnded:
+        self._tenure.end()
+        log.error(told, extra={"lease": str(self._candidate), "tenure": self._tenure.number})
+        return TenureEnded(told)
 
     def _bound_by_tenure(self, wait: timedelta) -> timedelta:
         """Let no wait outlast the tenure."""
@@ -298,12 +308,8 @@ class Elector:
             self._told_holder = holder
             log.info("Standing by: another process leads.", extra={"lease": str(self._candidate), "holder": holder})
 
-    def _tell_failure(self, error: KubeError) -> None:
-        self._failures += 1
-        level = logging.WARNING if self._failures == 1 else logging.DEBUG
-        log.log(level, "A call to the Lease failed.", extra={"lease": str(self._candidate), "fault": error.message})
-
-    def _tell_silence(self) -> None:
-        self._failures += 1
-        level = logging.WARNING if self._failures == 1 else logging.DEBUG
-        log.log(level, "A call to the Lease was not answered in time.", extra={"lease": str(self._candidate)})
+    def _tell_failure(self, failure: str, told: str) -> None:
+        """Tell a failure that goes on once; how often it repeats stands in the metrics."""
+        level = logging.DEBUG if failure == self._told_failure else logging.WARNING
+        self._told_failure = failure
+        log.log(level, "A call to the Lease failed.", extra={"lease": str(self._candidate), "fault": told})

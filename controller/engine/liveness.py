@@ -87,7 +87,7 @@ def judge_readiness(facts: LivenessFacts) -> Verdict:
     """Decide whether the process does its work: standing by is one way of being ready."""
     match facts.pump:
         case PumpState.RUNNING if facts.tenure is TenureState.NONE:
-            return Good("Standing by: all objects were seen, and another process leads.")
+            return Good("Standing by: all objects were seen, and this process does not lead.")
         case PumpState.RUNNING:
             return Good("All objects were seen.")
         case PumpState.LISTING:

@@ -81,7 +81,7 @@ def test_it_is_ready_when_all_was_seen_whether_it_leads_or_not(
 def test_a_standby_says_that_it_stands_by() -> None:
     verdict = judge_readiness(replace(WELL, tenure=TenureState.NONE))
 
-    assert verdict == Good("Standing by: all objects were seen, and another process leads.")
+    assert verdict == Good("Standing by: all objects were seen, and this process does not lead.")
 
 
 class LateClock(HandClock):
