@@ -62,14 +62,12 @@ class Sockets:
         self._guards: set[Guard] = set()
         self._all_ended = asyncio.Event()
         self._all_ended.set()
-        self._is_draining = False
 
     def __len__(self) -> int:
         return len(self._guards)
 
     async def drain(self) -> None:
-        """Tell every socket, and every later one, that this gateway ends, and wait for them, bounded."""
-        self._is_draining = True
+        """Tell every socket that this gateway ends, and wait for them, bounded. No other may be let in by then."""
         for guard in list(self._guards):
             guard.end(EndCause.DRAIN)
         with suppress(TimeoutError):
@@ -123,8 +121,6 @@ class Sockets:
         )
         self._guards.add(guard)
         self._all_ended.clear()
-        if self._is_draining:
-            guard.end(EndCause.DRAIN)
         try:
             await self._upgrade(request, socket)
             count_open()

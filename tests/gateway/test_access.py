@@ -1,9 +1,12 @@
 """Headers: from where a request comes, and as whom it speaks."""
 
 import base64
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from controller.gateway.access import (
@@ -226,3 +229,38 @@ def test_a_page_never_speaks_with_the_browsers_certificate() -> None:
 def test_a_browser_is_known_by_headers_that_no_page_can_leave_out(name: str) -> None:
     assert is_from_browser(headers((name, "x")))
     assert not is_from_browser(headers(("User-Agent", "Mozilla/5.0")))
+
+
+LATIN = st.text(alphabet=st.characters(max_codepoint=255), max_size=40)
+VALUES = (
+    st.sampled_from(["Bearer S3CRET", "websocket", "Upgrade", "13", SUBPROTOCOL, carry("S3CRET"), "https://S3CRET"])
+    | LATIN.map("S3CRET".__add__)
+    | LATIN.map(f"{BEARER_SUBPROTOCOL}S3CRET".__add__)
+)
+NAMES = st.sampled_from(
+    [
+        *("Host", "Origin", "Authorization", "Upgrade", "Connection"),
+        *("Sec-WebSocket-Protocol", "Sec-WebSocket-Version", "Sec-WebSocket-Key"),
+    ]
+)
+
+
+def told(read: Callable[[], object]) -> str:
+    """What a reader says: nothing where it is content."""
+    try:
+        read()
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+@given(st.lists(st.tuples(NAMES, VALUES), max_size=8))
+def test_whatever_headers_come_they_are_read_or_refused_and_not_repeated(lines: list[tuple[str, str]]) -> None:
+    sent = headers(*lines)
+    for read in (
+        lambda: demand_host(sent, ("l",)),
+        lambda: find_page(sent, ("https://a",)),
+        lambda: demand_readable(sent, is_upgrade=is_upgrade(sent)),
+        lambda: read_bearer(sent),
+    ):
+        assert "S3CRET" not in told(read)

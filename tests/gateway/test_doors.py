@@ -24,6 +24,7 @@ from tests.gateway.doubles import (
     NAME,
     NAMESPACE,
     PATH,
+    SOON_SECONDS,
     Doors,
     EchoTerminals,
     FakeKube,
@@ -496,6 +497,19 @@ async def test_a_drain_tells_every_socket_lets_nobody_in_and_is_bounded() -> Non
         async with aiohttp.ClientSession() as fresh:
             with pytest.raises(aiohttp.ClientConnectorError):
                 await fresh.get(f"{url}/healthz")
+
+
+async def test_a_drain_does_not_wait_for_ever_for_who_does_not_heed_it() -> None:
+    times = replace(QUICK, drain=timedelta(seconds=0.2), farewell=timedelta(minutes=5))
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, times=times)) as doors:
+        doors.terminals.deaf = True
+        async with doors.attached():
+            await wait_until(lambda: bool(doors.terminals.requests))
+            async with asyncio.timeout(SOON_SECONDS):
+                await doors.gateway.drain()
+                assert doors.gateway.sockets == 1
+                await doors.gateway.stop()
+            await wait_until(lambda: doors.gateway.sockets == 0)
 
 
 async def test_serving_ends_with_a_drain_when_it_is_cancelled() -> None:

@@ -1,6 +1,8 @@
 """Paths and queries: every door knows its own to the letter, and repeats nothing of what it does not know."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.gateway.refusals import Refused
 from controller.gateway.wishes import (
@@ -158,3 +160,32 @@ def test_a_name_may_be_as_long_as_kubernetes_lets_it_be() -> None:
 )
 def test_each_wish_needs_its_own_rights(wish: Wish, rights: tuple[Right, ...]) -> None:
     assert list_rights(wish) == rights
+
+
+DOORS = ["/attach", "/activity", "/sdk/v1/sprites/box/exec", "/sdk-takeover/v1/sprites/box/exec/77", ""]
+PATHS = st.text(max_size=80) | st.tuples(st.sampled_from(DOORS), st.just("") | st.text(max_size=9)).map(
+    lambda parts: PATH + "".join(parts)
+)
+KEYS = st.sampled_from(["view", "takeover", "id", "rows", "stdin", "tty", "S3CRET"]) | st.text()
+
+
+def judge(method: str, path: str, query: list[tuple[str, str]], *, is_upgrade: bool) -> Wish | Probe | Refused:
+    try:
+        return read_wish(method, path, query, is_upgrade=is_upgrade)
+    except Refused as refused:
+        return refused
+
+
+@given(
+    method=st.sampled_from(["GET", "HEAD", "POST", "OPTIONS", "S3CRET"]),
+    path=PATHS,
+    query=st.lists(st.tuples(KEYS, st.text()), max_size=3),
+    is_upgrade=st.booleans(),
+)
+def test_whatever_comes_is_a_wish_or_a_refusal_that_repeats_nothing(
+    method: str, path: str, query: list[tuple[str, str]], is_upgrade: bool
+) -> None:
+    verdict = judge(method, path, [(key, f"{value}S3CRET") for key, value in query], is_upgrade=is_upgrade)
+    if isinstance(verdict, Refused):
+        assert verdict.refusal.code in (400, 404, 405)
+        assert "S3CRET" not in str(verdict)
