@@ -5,13 +5,20 @@ What happens over a day, and every row of the wake list, is tested in virtual ti
 `tests/engine/test_wake_list.py`); here the same engine meets real connections, frames and processes.
 """
 
+import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any, Final
 
 from tests.support.operator import World, await_true
 
+PAGE: Final = Path(__file__).parents[2] / "docs/holds.md"
+KUBECTL: Final = Path(sys.executable).with_name("kubectl")
 SHORT: Final = {"METADATA_SECONDS": "1", "RESYNC_SECONDS": "10"}
 SLEEP: Final = ["sleep", "600"]
 QUIET_SECONDS: Final = 16.0
@@ -82,7 +89,6 @@ def test_nothing_is_asked_of_paused_sprites_and_each_entry_of_the_wake_list_wake
     assert QUIET_SECONDS / 2 <= asked["sprites.list", "metadata"] <= QUIET_SECONDS + 1
     assert count_wakes(world, *quiet, *fresh) == before
     assert world.condition("reaped", "Reconciling")["reason"] == "ReapOwed"
-    assert world.condition("held", "Held")["status"] != "True"
     assert read_counter(world, "sprites_wakes_total", "cause") == Counter()
 
     world.patch("ending", terminated=True)
@@ -132,3 +138,39 @@ def test_every_call_is_counted_by_route_and_cause_as_the_other_side_saw_it(world
     await_true(is_counted_alike, "both counts to agree", 10, lambda: str(told[-1]))
     causes = {cause for _, cause in told[-1][0]}
     assert causes >= {"metadata", "launch", "hold", "identify", "kill", "prove"}
+
+
+def test_the_commands_of_the_page_about_holds_do_what_it_says(world: World) -> None:
+    """In the order of the page: a wish, a word of a hook, its withdrawal, a look."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    wish, mark, withdraw, show = blocks
+    once = {"command": ["sh", "-c", "echo hello; exec sleep 600"]}
+    world.create("review-bot", hold={"expireSeconds": 60, "refreshSeconds": 5}, launch=once, **NEVER_REAPED)
+    world.await_reason("review-bot", "Detached")
+
+    run_block(world, wish)
+    world.await_reason("review-bot", "HoldActive", "Held")
+    world.await_reason("review-bot", "NotHeld", "Held", within=40)
+
+    run_block(world, mark)
+    world.await_reason("review-bot", "HoldActive", "Held")
+    assert json.loads(run_block(world, show))["cause"] == "Activity"
+
+    run_block(world, withdraw)
+    world.await_reason("review-bot", "NotWanted", "Held")
+    assert run_block(world, show) == ""
+
+
+def run_block(world: World, block: str) -> str:
+    """Run one block of the page as its reader would."""
+    places = {"KUBECONFIG": str(world.kubeconfig), "PATH": f"{KUBECTL.parent}:{os.environ['PATH']}"}
+    ended = subprocess.run(
+        ["sh", "-ec", block.replace("kubectl ", f"kubectl --namespace {world.namespace} ")],
+        env={**os.environ, **places},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
