@@ -71,11 +71,12 @@ def build_socket(settings: StreamSettings, *, protocols: Sequence[str] = ()) -> 
     """
     Make the response for an upgrade to be handed to a `Client`.
 
-    No compression, which would unfold a small message into a large one; pongs are left to us.
+    No compression, which would unfold a small message into a large one; pongs and the answer to a close are left to us.
     """
     return web.WebSocketResponse(
         protocols=protocols,
         compress=False,
+        autoclose=False,
         autoping=False,
         max_msg_size=settings.message_bytes,
         timeout=settings.farewell.total_seconds(),
@@ -132,6 +133,7 @@ class Client:
         self._stuck_since: float | None = None
         self._pinged: float | None = None
         self._serving = False
+        self._left = False
         self._farewell: asyncio.TimerHandle | None = None
 
     @property
@@ -215,19 +217,22 @@ class Client:
                 reading = group.create_task(self._read(take))
                 watching = group.create_task(self._watch())
                 await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
-                if self._farewell is not None and not sending.done():
-                    # Told to end: the last frames and the close go out first, within the farewell.
+                if self._farewell is not None:
+                    # Told to end: the last frames and the close go out first, and what still comes is read, until the
+                    # other side closes too. A connection that is dropped with something unread is reset, and a reset
+                    # overtakes the reason. The farewell cuts this short.
                     await asyncio.wait({sending})
+                    await asyncio.wait({reading}, timeout=self._settings.farewell.total_seconds())
                 for task in (sending, reading, watching):
                     task.cancel()
         finally:
             if self._farewell is not None:
                 self._farewell.cancel()
-            if not self._socket.closed:
-                self._abort()
-            ending, self._ending = self._ending or Ending.LEFT, self._ending or Ending.LEFT
+            ending = self._ending = self._ending or Ending.LEFT
             self._queue.clear()
             self._emptied.set()
+            if not self._left:
+                self._abort()
         return ending
 
     async def _send(self) -> None:
@@ -252,7 +257,9 @@ class Client:
                     self.queued_bytes -= len(frame)
                     await socket.send_bytes(frame)
                 self._stuck_since = None
-            await socket.close(code=CLOSINGS[self._ending].code, message=self._ending.value.encode())
+            # `close` of the library would drop the connection at once where somebody reads from it, as we do.
+            code = CLOSINGS[self._ending].code.to_bytes(2, "big")
+            await socket.send_frame(code + self._ending.value.encode(), WSMsgType.CLOSE)
 
     def _join(self, frame: bytes) -> bytes:
         joined, size = [frame], len(frame)
@@ -270,6 +277,8 @@ class Client:
                 # Reading stands still while `take` waits, and the pong may lie behind what it waits for.
                 self._serving = True
                 match message.type:
+                    case WSMsgType.BINARY | WSMsgType.TEXT if self._ending is not None:
+                        pass
                     case WSMsgType.BINARY:
                         if message.data:
                             await take(message.data)
@@ -279,6 +288,12 @@ class Client:
                         await self._socket.pong(message.data)
                     case WSMsgType.PONG:
                         self._pinged = None
+                    case WSMsgType.CLOSE:
+                        # The answer to theirs, or, after ours, the same once more, with which the library lets go.
+                        code = message.data if self._ending is None else CLOSINGS[self._ending].code
+                        self._left = True
+                        await self._socket.close(code=code or CLOSINGS[Ending.LEFT].code)
+                        return
                     case WSMsgType.ERROR:
                         if getattr(message.data, "code", None) == CLOSINGS[Ending.TOO_LARGE].code:
                             self._ending = self._ending or Ending.TOO_LARGE

@@ -1,13 +1,13 @@
 """One terminal with real sockets on both sides: the emulator with real processes above, people below."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
 import re
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -64,12 +64,14 @@ def after_replay(person: Person) -> bytes:
     return person.output.rpartition(CLEAR)[2]
 
 
-@asynccontextmanager
-async def deaf(stage: Stage, name: str) -> AsyncIterator[asyncio.StreamReader]:
-    """Somebody whose side takes next to nothing: a real socket with small buffers that nobody reads."""
+@contextlib.asynccontextmanager
+async def raw(
+    stage: Stage, name: str, *, buffer_bytes: int = 65_536
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Somebody who looks on over a plain connection, whose every byte the test reads and writes itself."""
     address = urlsplit(stage.url)
     plain = socket.socket()
-    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
     plain.setblocking(False)
     await asyncio.get_running_loop().sock_connect(plain, (address.hostname, address.port))
     reader, writer = await asyncio.open_connection(sock=plain, limit=1024)
@@ -78,7 +80,7 @@ async def deaf(stage: Stage, name: str) -> AsyncIterator[asyncio.StreamReader]:
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
     )
     try:
-        yield reader
+        yield reader, writer
     finally:
         writer.transport.abort()
 
@@ -128,10 +130,12 @@ async def test_somebody_who_does_not_read_is_told_and_dropped_and_nobody_else_wa
     session = await start(lab, *STEADY)
 
     async with open_stage(way, record(session), SMALL) as stage:
-        async with deaf(stage, "deaf") as reader:
-            ann = await stage.come_to_type("ann")
-            bob = await stage.come("bob", "view")
-            await asyncio.gather(ann.sees(b"ready"), bob.sees(b"ready"))
+        ann = await stage.come_to_type("ann")
+        bob = await stage.come("bob", "view")
+        await asyncio.gather(ann.sees(b"ready"), bob.sees(b"ready"))
+        async with raw(stage, "deaf", buffer_bytes=4096) as (reader, _):
+            # With an upstream socket of its own, which must not be held up either.
+            await stage.until(lambda stage: "deaf" in stage.clients)
             await ann.types(b"x")
             await asyncio.gather(ann.sees(b"all-done"), bob.sees(b"all-done"))
 
@@ -143,6 +147,8 @@ async def test_somebody_who_does_not_read_is_told_and_dropped_and_nobody_else_wa
                 heard += portion
             assert b'"type":"closed","code":1013,"reason":"TooSlow"' in heard
             assert heard.endswith(b"\x88\x09\x03\xf5TooSlow")
+            # What waited here was thrown away: only what the system had taken comes before the reason.
+            assert len(heard) < SMALL.queue_bytes + 100_000
         await stage.until(lambda stage: stage.endings.get("deaf") is Ending.TOO_SLOW)
         assert ClientTooSlow("deaf") in stage.news
         numbers = [b"%d" % number for number in range(100_000, 200_000)]
@@ -508,6 +514,29 @@ async def test_after_a_takeover_only_the_new_holder_reaches_the_process(way: Spr
         assert (shown["cols"], shown["rows"]) == (133, 43)
         # Nobody's screen was drawn anew for it.
         assert len(bob.told("replay")) == 1
+
+
+async def test_whoever_is_thrown_out_in_the_middle_of_typing_hears_why_before_the_connection_goes(
+    way: SpriteWay, lab: EmulatorProcess
+) -> None:
+    """A connection that is dropped with something unread is reset, and a reset overtakes the reason."""
+    session = await start(lab, "cat")
+
+    async with open_stage(way, record(session)) as stage, raw(stage, "ann") as (reader, writer):
+        await stage.until(lambda stage: "ann" in stage.clients)
+        stage.clients["ann"].end(Ending.REVOKED)
+        heard = b""
+        while not heard.endswith(b"\x88\x09\x0f\xa3Revoked"):
+            heard += await asyncio.wait_for(reader.read(4096), LIMIT)
+        for _ in range(5):
+            writer.write(b"\x82\x81\0\0\0\0x")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.2)
+        writer.write(b"\x88\x82\0\0\0\0\x0f\xa3")
+
+        # The same close once more, and the end.
+        assert await asyncio.wait_for(reader.read(), LIMIT) in (b"", b"\x88\x02\x0f\xa3")
+        await stage.until(lambda stage: stage.endings.get("ann") is Ending.REVOKED)
 
 
 async def test_each_frame_is_judged_by_the_fence_when_it_is_sent(way: SpriteWay, lab: EmulatorProcess) -> None:
