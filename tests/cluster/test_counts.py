@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 from tests.support.operator import World, await_true
 
@@ -49,6 +50,12 @@ def read_counter(world: World, name: str, *labels: str) -> Counter[tuple[str, ..
         pairs = dict(re.findall(r'(\w+)="([^"]*)"', told))
         counts[tuple(pairs[label] for label in labels)] += int(float(value))
     return +counts
+
+
+def read_expiries(world: World) -> list[str]:
+    """The bodies of the commands that have set a task, without those that came twice."""
+    words = [word for entry in world.lab.requests(cause="hold") for word in parse_qs(entry["query"]).get("cmd", ())]
+    return sorted({word for word in words if word.startswith('{"expire"')})
 
 
 def await_metadata(world: World, readings: int) -> None:
@@ -117,9 +124,10 @@ def test_nothing_is_asked_of_paused_sprites_and_each_entry_of_the_wake_list_wake
 
 def test_every_call_is_counted_by_route_and_cause_as_the_other_side_saw_it(world: World) -> None:
     world.lab.clear_requests()
-    world.start_operator(**SHORT)
-    world.create("one", attached=True, holdWanted=True, hold={"expireSeconds": 30, "refreshSeconds": 5}, **LAUNCHED)
+    world.start_operator(**SHORT, HOLD_EXPIRE_SECONDS="90")
+    world.create("one", attached=True, holdWanted=True, hold={"refreshSeconds": 5}, **LAUNCHED)
     world.await_reason("one", "HoldActive", "Held")
+    assert read_expiries(world) == ['{"expire":90}']
     await_metadata(world, 6)
     world.patch("one", terminated=True)
     world.await_reason("one", "Confirmed", "Terminated")

@@ -106,6 +106,9 @@ class MemorySprites:
         """Those that found a sprite paused, and so woke it."""
         self.troubles: dict[str, list[SpritesError]] = {}
         """By route: raised by the next calls instead of an answer, after they have woken the sprite."""
+        self.does_before_trouble = False
+        """A command that ends in trouble was done all the same."""
+        self._spoilt: list[CommandResult] = []
         self.unreachable = False
         """Nothing gets through."""
         self.spares_killed = False
@@ -128,6 +131,13 @@ class MemorySprites:
     def print_something(self, name: str, session_id: str) -> None:
         sprite = self.sprites[name]
         sprite.sessions[session_id] = replace(sprite.sessions[session_id], last_activity=self._clock.now())
+
+    def spoil_commands(self, trouble: SpritesError | CommandResult, *, times: int) -> None:
+        """Let the next commands fail, or end with a result of this kind, without being done."""
+        if isinstance(trouble, SpritesError):
+            self.troubles["run_command"] = [trouble] * times
+        else:
+            self._spoilt = [trouble] * times
 
     def settle(self) -> None:
         """Let what is due by now happen: tasks lapse, and sprites without any of them pause."""
@@ -205,7 +215,11 @@ class MemorySprites:
         output_bytes: int,
     ) -> CommandResult:
         tenure.demand()
+        if self.does_before_trouble and self.troubles.get("run_command"):
+            self._run(self.sprites[sprite], list(argv))
         place = await self._inside("run_command", cause, sprite, tuple(argv))
+        if self._spoilt:
+            return self._spoilt.pop()
         return CommandResult(0, self._run(place, list(argv)).encode(), b"")
 
     # inside
