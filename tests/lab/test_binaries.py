@@ -28,7 +28,7 @@ from controller.lab.binaries import (
     find_binaries,
     read_binaries_settings,
 )
-from controller.lab.binaries.building import build_go_command, plan_go_environment
+from controller.lab.binaries.building import build_go_command, plan_control_plane_build, plan_go_environment
 from controller.lab.binaries.cache import SOURCE, Cache, open_cache, read_kubernetes_version
 from controller.lab.binaries.finding import find_kubectl
 from controller.lab.binaries.names import Name, go_package
@@ -343,11 +343,11 @@ async def test_what_was_finished_before_a_failure_is_kept(bench: Bench) -> None:
 
 
 def test_the_build_is_small_and_names_its_version(tmp_path: Path) -> None:
-    command = build_go_command(Path("/go"), Name.API_SERVER, target=tmp_path / "out", version="1.37.2")
+    command = build_go_command(Path("/go"), plan_control_plane_build(Name.API_SERVER), target=tmp_path / "out")
     assert command[:5] == ["/go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false"]
     (link,) = [word.removeprefix("-ldflags=") for word in command if word.startswith("-ldflags=")]
     assert link.startswith("-s -w ")
-    for value in ("gitVersion=v1.37.2", "gitMajor=1", "gitMinor=37"):
+    for value in (f"gitVersion=v{VERSION}", "gitMajor=1", "gitMinor=37"):
         assert f"-X k8s.io/component-base/version.{value}" in link
     assert command[-3:] == ["-o", str(tmp_path / "out"), "k8s.io/kubernetes/cmd/kube-apiserver"]
 

@@ -9,6 +9,7 @@ What was built or downloaded lies in the cache folder and is found there at the 
 
 from controller.lab.binaries.errors import BinariesMissing
 from controller.lab.binaries.finding import Binaries, Origin, find_binaries
+from controller.lab.binaries.helm_finding import find_helm
 from controller.lab.binaries.progress import PlainProgress, Progress, build_progress
 from controller.lab.binaries.settings import BinariesSettings, read_binaries_settings
 
@@ -21,5 +22,6 @@ __all__ = [
     "Progress",
     "build_progress",
     "find_binaries",
+    "find_helm",
     "read_binaries_settings",
 ]

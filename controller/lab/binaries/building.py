@@ -1,5 +1,5 @@
 """
-Build a binary with Go from the module in `source/`.
+Build a binary with Go from a module beside this file: `source/` for the control plane, one more for each other program.
 
 Observed: 2026-11, Go 1.26.8: the module builds with the 31 staging modules replaced; nothing but the module proxy is
 needed, and nothing at all once Go has its caches.
@@ -8,7 +8,8 @@ needed, and nothing at all once Go has its caches.
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -33,17 +34,40 @@ KEPT_FLAGS: Final = re.compile(r"-p=\d+|-modcacherw|-x|-v")
 """What a user's GOFLAGS may ask of our build: all else, such as -mod=vendor or -tags, could only break it."""
 
 
-async def find_go(settings: BinariesSettings, names: tuple[Name, ...]) -> Path:
+@dataclass(frozen=True)
+class Recipe:
     """
-    Find a Go that can build the module.
+    How one program is built.
+
+    Args:
+        name: Of the program.
+        source: The folder of the Go module.
+        package: What is built; a `tool` of the module.
+        variables: What is set while linking, such as the version that it reports.
+        sentence: What is told while it is built.
+        ways_out: What is told when it cannot be built.
+    """
+
+    name: str
+    source: Path
+    package: str
+    variables: Mapping[str, str]
+    sentence: str
+    ways_out: str = WAYS_OUT
+
+
+async def find_go(settings: BinariesSettings, names: Sequence[str], *, ways_out: str = WAYS_OUT) -> Path:
+    """
+    Find a Go that can build the modules.
 
     Raises:
         BinariesMissing: None, or too old and not allowed to fetch a newer one.
     """
     needed = " and ".join(names)
+    them = "them" if len(names) > 1 else "it"
     found = shutil.which("go", path=settings.path)
     if found is None:
-        raise BinariesMissing(f"The lab needs {needed}, and there is neither a copy nor Go to build them. {WAYS_OUT}")
+        raise BinariesMissing(f"The lab needs {needed}, and there is neither a copy nor Go to build {them}. {ways_out}")
     ended = await run_bounded(
         [found, "env", "GOVERSION", "GOTOOLCHAIN"],
         # It may first fetch the toolchain that the user has chosen.
@@ -55,18 +79,34 @@ async def find_go(settings: BinariesSettings, names: tuple[Name, ...]) -> Path:
     lines = ended.stdout.splitlines()
     version = re.match(r"go(\d+)\.(\d+)", lines[0]) if lines else None
     if ended.code != 0 or version is None:
-        raise BinariesMissing(f"The lab needs {needed}, and {found} does not work (`go env` fails). {WAYS_OUT}")
+        raise BinariesMissing(f"The lab needs {needed}, and {found} does not work (`go env` fails). {ways_out}")
     number = (int(version[1]), int(version[2]))
     stays = number < OLDEST_SWITCHING_GO or lines[1:2] == ["local"]
     if number < OLDEST_GO and stays:
         raise BinariesMissing(
-            f"The lab needs {needed}, and {found} is Go {version[1]}.{version[2]}, too old to build them. {WAYS_OUT}"
+            f"The lab needs {needed}, and {found} is Go {version[1]}.{version[2]}, too old to build {them}. {ways_out}"
         )
     return Path(found)
 
 
+def plan_control_plane_build(name: Name) -> Recipe:
+    """Say how a program of the control plane is built, with the version that it reports."""
+    version = read_kubernetes_version()
+    major, minor, _ = version.split(".", 2)
+    component = "k8s.io/component-base/version"
+    told = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    idle, busy = usual_build_time(name)
+    return Recipe(
+        name=name,
+        source=SOURCE,
+        package=go_package(name),
+        variables={f"{component}.{key}": value for key, value in told.items()},
+        sentence=f"Building {name} for Kubernetes {version}, once: usually {render_span(idle, busy)} on two cores",
+    )
+
+
 async def build_binary(
-    name: Name, *, go: Path, cache: Cache, environment: Mapping[str, str], progress: Progress
+    recipe: Recipe, *, go: Path, cache: Cache, environment: Mapping[str, str], progress: Progress
 ) -> None:
     """
     Build one binary into the cache. Needs the cache's lock.
@@ -74,22 +114,20 @@ async def build_binary(
     Raises:
         BinariesMissing: Go failed; the text has the end of what it wrote.
     """
-    version = read_kubernetes_version()
-    idle, busy = usual_build_time(name)
-    sentence = f"Building {name} for Kubernetes {version}, once: usually {_render_span(idle, busy)} on two cores"
+    name = recipe.name
     async with cache.workshop() as (workshop, janitor):
         target, log = workshop / name, workshop / "log"
         with log.open("wb") as output:
             child = await start_child(
-                build_go_command(go, name, target=target, version=version),
+                build_go_command(go, recipe, target=target),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 environment=plan_go_environment(environment, temporary=workshop),
-                working_directory=SOURCE,
+                working_directory=recipe.source,
             )
         janitor.end(child.pid)
         try:
-            async with following(progress, sentence):
+            async with following(progress, recipe.sentence):
                 code = await child.wait()
         finally:
             # At once: a compiler has nothing to say at its end.
@@ -97,16 +135,15 @@ async def build_binary(
             janitor.forget(child.pid)
         if code != 0 or not target.is_file():
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-            raise BinariesMissing(f"Go could not build {name} (exit code {code}). {WAYS_OUT} Go wrote at last:\n{tail}")
+            raise BinariesMissing(
+                f"Go could not build {name} (exit code {code}). {recipe.ways_out} Go wrote at last:\n{tail}"
+            )
         cache.keep(name, target)
 
 
-def build_go_command(go: Path, name: Name, *, target: Path, version: str) -> list[str]:
+def build_go_command(go: Path, recipe: Recipe, *, target: Path) -> list[str]:
     """Say the whole command; small (`-s -w`), without paths of this machine, and with the version it reports."""
-    major, minor, _ = version.split(".", 2)
-    component = "k8s.io/component-base/version"
-    variables = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    link = " ".join(["-s", "-w", *(f"-X {component}.{key}={value}" for key, value in variables.items())])
+    link = " ".join(["-s", "-w", *(f"-X {key}={value}" for key, value in recipe.variables.items())])
     return [
         str(go),
         "build",
@@ -116,7 +153,7 @@ def build_go_command(go: Path, name: Name, *, target: Path, version: str) -> lis
         f"-ldflags={link}",
         "-o",
         str(target),
-        go_package(name),
+        recipe.package,
     ]
 
 
@@ -139,7 +176,8 @@ def plan_go_environment(environ: Mapping[str, str], *, temporary: Path) -> dict[
     }
 
 
-def _render_span(least: timedelta, most: timedelta) -> str:
+def render_span(least: timedelta, most: timedelta) -> str:
+    """Say how long something takes, from the least to the most."""
     if most < timedelta(minutes=2):
         return f"{least.total_seconds():.0f} to {most.total_seconds():.0f} s"
     return f"{least.total_seconds() / 60:.0f} to {most.total_seconds() / 60:.0f} min"

@@ -21,25 +21,35 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from controller.lab.binaries.errors import BinariesMissing
-from controller.lab.binaries.names import Name
 from controller.lab.binaries.progress import Progress, following
 from controller.lab.processes import Janitor
 
 SOURCE: Final = Path(__file__).with_name("source")
-"""The Go module."""
+"""The Go module of the control plane."""
+
+KUBERNETES: Final = "k8s.io/kubernetes"
 
 LOCK_INTERVAL: Final = timedelta(milliseconds=200)
 
 
+def read_version(module: str, source: Path) -> str:
+    """Return the version of another module that the Go module in a folder requires, without its v."""
+    pattern = rf"^\s*(?:require )?{re.escape(module)} v(\S+)"
+    found = re.search(pattern, (source / "go.mod").read_text(), re.MULTILINE)
+    if found is None:
+        raise ValueError(f"The module in {source} does not require {module}.")
+    return found.group(1)
+
+
 def read_kubernetes_version(source: Path = SOURCE) -> str:
     """Return the version that the Go module requires, such as 1.37.2."""
-    found = re.search(r"^\s*(?:require )?k8s\.io/kubernetes v(\S+)", (source / "go.mod").read_text(), re.MULTILINE)
-    if found is None:
-        raise ValueError(f"The module in {source} does not require k8s.io/kubernetes.")
-    return found.group(1)
+    return read_version(KUBERNETES, source)
+
+
+AnyName = TypeVar("AnyName", bound=str)
 
 
 @dataclass(frozen=True)
@@ -54,15 +64,15 @@ class Cache:
         """Where the finished binaries are."""
         return self.root / self.key
 
-    def path(self, name: Name) -> Path:
+    def path(self, name: str) -> Path:
         """Return where a binary is, or would be."""
         return self.folder / name
 
-    def lacks(self, names: tuple[Name, ...]) -> tuple[Name, ...]:
+    def lacks(self, names: tuple[AnyName, ...]) -> tuple[AnyName, ...]:
         """Return the ones that are not there."""
         return tuple(name for name in names if not os.access(self.path(name), os.X_OK))
 
-    def keep(self, name: Name, finished: Path) -> None:
+    def keep(self, name: str, finished: Path) -> None:
         """Take a finished binary out of a workshop of this cache, whole or not at all."""
         finished.chmod(0o755)
         _write_through(finished)
@@ -105,12 +115,20 @@ class Cache:
             yield folder, janitor
 
 
-def open_cache(folder: Path, *, source: Path = SOURCE) -> Cache:
-    """Name the folder for this version of the module and this kind of machine."""
+def open_cache(folder: Path, *, source: Path = SOURCE, module: str = KUBERNETES, prefix: str = "") -> Cache:
+    """
+    Name the folder for this version of the module and this kind of machine.
+
+    Args:
+        folder: The cache folder of the user.
+        source: The Go module.
+        module: The one of its requirements whose version names the folder.
+        prefix: What the name begins with, where the version alone would not tell what is in it.
+    """
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
         digest.update((source / name).read_bytes())
-    key = f"{read_kubernetes_version(source)}-{digest.hexdigest()[:12]}-{sys.platform}-{platform.machine()}"
+    key = f"{prefix}{read_version(module, source)}-{digest.hexdigest()[:12]}-{sys.platform}-{platform.machine()}"
     return Cache(folder / "binaries", key)
 
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from controller.lab.binaries.building import build_binary, find_go
+from controller.lab.binaries.building import build_binary, find_go, plan_control_plane_build
 from controller.lab.binaries.cache import Cache, open_cache, read_kubernetes_version
 from controller.lab.binaries.errors import BinariesMissing
 from controller.lab.binaries.names import Name
@@ -105,7 +105,8 @@ async def _find_folder(settings: BinariesSettings, progress: Progress, names: tu
         if lacking := cache.lacks(names):
             go = await find_go(settings, lacking)
             for name in lacking:
-                await build_binary(name, go=go, cache=cache, environment=settings.environment, progress=progress)
+                recipe = plan_control_plane_build(name)
+                await build_binary(recipe, go=go, cache=cache, environment=settings.environment, progress=progress)
             origin = Origin.BUILD if set(lacking) & set(DOWNLOADED) else origin
         return cache.folder, origin
 
