@@ -276,7 +276,11 @@ class Emulator:
             response: web.StreamResponse = respond_json({"error": "authentication failed"}, status=401)
         else:
             request[ORGANIZATION] = organization
-            response = await self._face_limits(request, handler, organization)
+            try:
+                response = await self._face_limits(request, handler, organization)
+            except ConnectionError:
+                # The client did not wait for the end of it.
+                response = drop_connection(request)
         self._finish(request, response)
         return response
 

@@ -551,9 +551,11 @@ def read_namespace(first: int) -> list[ProcessEntry]:
         return None
 
     wanted = read_link(first)
-    host = _read_host()
-    inside = [pid for pid in host if pid != first and wanted is not None and read_link(pid) == wanted]
-    return sorted((_with_parent(pid, host) for pid in inside), key=lambda entry: entry.inner_pid)
+    # Each is read as soon as it is known to be inside: a short one would have ended once all of the host were read.
+    numbers = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    entries = ((pid, _read_entry(pid)) for pid in numbers if wanted is not None and read_link(pid) == wanted)
+    inside = {pid: entry for pid, entry in entries if entry is not None}
+    return sorted((_with_parent(pid, inside) for pid in inside if pid != first), key=lambda entry: entry.inner_pid)
 
 
 def read_descendants(first: int) -> list[ProcessEntry]:

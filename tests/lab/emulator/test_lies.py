@@ -278,12 +278,9 @@ async def see_signal_frame(client: Client, emulator: EmulatorProcess) -> Any:
     talk = await client.start("cat", tty="true")
     await talk.tell(type="signal", signal="TERM")
     await talk.say(b"x")
-    # Whichever comes first shows that the signal was dealt with: the end, or the echo of what was typed after it.
-    async for _ in talk.socket:
-        found = emulator.sessions("my-sprite")
-        if not found or found[0]["received"]:
-            break
-    signals = [] if emulator.sessions("my-sprite") else ["SIGTERM"]
+    # What was typed after the signal is taken after it; an end shows that it was taken too.
+    found = wait_until(lambda: emulator.sessions("my-sprite"), lambda found: not found or bool(found[0]["received"]))
+    signals = found[0]["signals"] if found else ["SIGTERM"]
     return talk.socket._response.headers.get("X-Sprite-Capabilities"), signals
 
 
