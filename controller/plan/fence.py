@@ -44,6 +44,7 @@ The contract of the process:
 The rest of the family
 ----------------------
 
+* `fence_state`, `fence_events`, `fence_actions`, `fence_marks`: the parts of this module; import them from here
 * `fence_ids`: `make_socket_id`, `read_socket_name`, `find_incarnation`
 * `fence_objects`: `ObjectView`, `Lock`, `GatewayEntry`, `LeaseView`, `NoLease`; `view_object`, `view_lease`
 * `fence_patches`: `build_claim`, `build_lock`, `build_clear_lock`, `build_withdrawal`, `build_entry`,
@@ -57,36 +58,195 @@ The rest of the family
   `find_incarnations`
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
-from enum import StrEnum
 from typing import Final, assert_never
 
+from controller.plan.fence_actions import (
+    AbortUpstream,
+    Action,
+    BreakLease,
+    CloseClient,
+    CountUndrained,
+    DrainUpstream,
+    EndIncarnation,
+    Forget,
+    LetSpeak,
+    PauseInput,
+    ReadLease,
+    ReadObject,
+    SendClaim,
+    SendClear,
+    SendLock,
+    SendWithdrawal,
+    SetTimer,
+)
 from controller.plan.fence_closing import Ending
-from controller.plan.fence_ids import ForeignSocket, NeverClaimed, OurSocket, Revoked, make_socket_id, read_socket_name
-from controller.plan.fence_objects import LeaseLook, LeaseView, Lock, ObjectView
-from controller.plan.fence_patches import (
-    JsonPatch,
-    build_claim,
-    build_clear_lock,
-    build_lock,
-    build_withdrawal,
+from controller.plan.fence_events import (
+    Accepted,
+    Answer,
+    Arrived,
+    ClaimAnswered,
+    ClearAnswered,
+    Doubted,
+    Event,
+    Finished,
+    IncarnationEnded,
+    LeaseReadFailed,
+    LeaseWasBroken,
+    LeaseWasRead,
+    Left,
+    LockAnswered,
+    Lost,
+    MovedOn,
+    NotNow,
+    ObjectGone,
+    ObjectRead,
+    Rang,
+    ReadFailed,
+    RuleSpoke,
+    ShutDown,
+    TenureBegan,
+    TenureEnded,
+    Told,
+    UpstreamClosed,
+    WithdrawAnswered,
+)
+from controller.plan.fence_ids import make_socket_id
+from controller.plan.fence_marks import (
+    Hold,
+    Pass,
+    Refuse,
+    Verdict,
+    holds_lock,
+    is_active,
+    is_held,
+    is_named,
+    is_own_lock,
+    judge_claim,
+    judge_input,
+    judge_unnamed,
+    may_lock,
+)
+from controller.plan.fence_objects import Lock, ObjectView
+from controller.plan.fence_patches import build_claim, build_clear_lock, build_withdrawal
+from controller.plan.fence_state import (
+    CALLS,
+    AskingLease,
+    Breaking,
+    Claiming,
+    Clearing,
+    Draining,
+    Locking,
+    Pausing,
+    Phase,
+    Reading,
+    Seat,
+    Settling,
+    Speaker,
+    Speaking,
+    TimerName,
+    Waiting,
+    Withdrawing,
+    find_speaker,
+    take_seat,
 )
 from controller.plan.fence_tenure import (
     RULES,
-    BreakAnswer,
     BreakNow,
     Proof,
     ProofStep,
     ProvenOut,
     ReadLeaseAgain,
     TenureRules,
-    Term,
-    is_in_tenure,
     judge_break,
     judge_lease,
 )
 from controller.plan.fence_upstream import BUFFER_TIME, PONG_WAIT, SETTLE_WAIT
+
+__all__ = [
+    "CLEAR_LIMIT",
+    "POLL_WAIT",
+    "RETRY_WAIT",
+    "TRIES",
+    "AbortUpstream",
+    "Accepted",
+    "Action",
+    "Answer",
+    "Arrived",
+    "AskingLease",
+    "BreakLease",
+    "Breaking",
+    "ClaimAnswered",
+    "Claiming",
+    "ClearAnswered",
+    "Clearing",
+    "CloseClient",
+    "CountUndrained",
+    "Doubted",
+    "DrainUpstream",
+    "Draining",
+    "EndIncarnation",
+    "Event",
+    "Finished",
+    "Forget",
+    "Hold",
+    "IncarnationEnded",
+    "LeaseReadFailed",
+    "LeaseWasBroken",
+    "LeaseWasRead",
+    "Left",
+    "LetSpeak",
+    "LockAnswered",
+    "Locking",
+    "Lost",
+    "MovedOn",
+    "NotNow",
+    "ObjectGone",
+    "ObjectRead",
+    "Pass",
+    "PauseInput",
+    "Pausing",
+    "Phase",
+    "Rang",
+    "ReadFailed",
+    "ReadLease",
+    "ReadObject",
+    "Reading",
+    "Refuse",
+    "RuleSpoke",
+    "Seat",
+    "SendClaim",
+    "SendClear",
+    "SendLock",
+    "SendWithdrawal",
+    "SetTimer",
+    "Settling",
+    "ShutDown",
+    "Speaker",
+    "Speaking",
+    "Step",
+    "TenureBegan",
+    "TenureEnded",
+    "TimerName",
+    "Told",
+    "UpstreamClosed",
+    "Verdict",
+    "Waiting",
+    "WithdrawAnswered",
+    "Withdrawing",
+    "find_speaker",
+    "is_active",
+    "is_held",
+    "is_named",
+    "is_own_lock",
+    "judge_claim",
+    "judge_input",
+    "judge_unnamed",
+    "may_lock",
+    "step",
+    "take_seat",
+]
 
 TRIES: Final = 20
 """So often a claim, and a lock, is tried when the object has moved on in between."""
@@ -104,691 +264,8 @@ CLEAR_LIMIT: Final = timedelta(seconds=10)
 """A gateway that cannot clear a lock for this long ends its incarnation, so that others may prove it out."""
 
 
-# --- the state --------------------------------------------------------------------------------------------------------
-
-
-class TimerName(StrEnum):
-    """What a timer is for."""
-
-    PATIENCE = "Patience"
-    """From the arrival: until then it speaks, or is told no."""
-    RETRY = "Retry"
-    POLL = "Poll"
-    PONG = "Pong"
-    SETTLE = "Settle"
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """
-    A read of the object is under way.
-
-    Args:
-        tenure: In which it was sent; a lock is believed only if read in the running one.
-        again: What it gives is not new enough any more: read once more.
-    """
-
-    tenure: int | None
-    again: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Claiming:
-    """The claim is under way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """The spec names it, and the lock is somebody else's, or there is no tenure; it looks again by a timer."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskingLease:
-    """A read of the holder's Lease is under way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Breaking:
-    """The breaking of the holder's Lease is under way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Locking:
-    """The write of the lock is under way, sent in that tenure."""
-
-    tenure: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pausing:
-    """A call failed; the object is read after a while."""
-
-
-@dataclass(frozen=True, slots=True)
-class Speaking:
-    """It holds the lock, as seen in that tenure, and speaks while that lasts."""
-
-    tenure: int
-
-
-@dataclass(frozen=True, slots=True)
-class Draining:
-    """Its input has stopped; its upstream is being quieted and closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settling:
-    """Its upstream was lost with bytes on the way; the lock is kept until they can be expected to have gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clearing:
-    """The clearing of its lock is under way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawing:
-    """The clearing of its name from the spec is under way."""
-
-
-Phase = (
-    Reading
-    | Claiming
-    | Waiting
-    | AskingLease
-    | Breaking
-    | Locking
-    | Pausing
-    | Speaking
-    | Draining
-    | Settling
-    | Clearing
-    | Withdrawing
-)
-
-_CALLS: Final = (Reading, Claiming, AskingLease, Breaking, Locking, Clearing, Withdrawing)
-
-
-@dataclass(frozen=True, slots=True)
-class Speaker:
-    """
-    One socket that wants to type.
-
-    Args:
-        key: The process's own handle.
-        luck: The random part of its id.
-        takeover: It may replace somebody who speaks.
-        phase: What it waits for.
-        dead: Incarnations that were proven out when it came; whom they named, nobody holds.
-        socket_id: The id of its last claim.
-        claimed: That claim was seen in the spec.
-        tries: How often the object had moved on.
-        upstream: An upstream that can type may be open.
-        tainted: An upstream of it was lost with bytes on the way, which may still arrive.
-        proof: How far the proof of the holder's death has come.
-        lease_due: When the holder's Lease is read next.
-        proven: The incarnation that was proven out.
-        ending: Why it leaves; its client was told.
-        clearing_since: Since when its lock should be cleared.
-    """
-
-    key: int
-    luck: str
-    takeover: bool
-    phase: Phase
-    dead: frozenset[str] = frozenset()
-    socket_id: str | None = None
-    claimed: bool = False
-    tries: int = 0
-    upstream: bool = False
-    tainted: bool = False
-    proof: Proof | None = None
-    lease_due: timedelta = timedelta(0)
-    proven: str | None = None
-    ending: Ending | None = None
-    clearing_since: timedelta | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """
-    What one gateway process knows of one terminal.
-
-    Args:
-        uid: Of the object; a successor of the same name has a seat of its own.
-        incarnation: The gateway process.
-        view: The newest view of the object.
-        gone: A consistent read said that this uid is gone.
-        tenure: The number of the running tenure; None where there is none.
-        closing: The process goes; nobody is let in any more.
-        speakers: In the order in which they came.
-    """
-
-    uid: str
-    incarnation: str
-    view: ObjectView | None = None
-    gone: bool = False
-    tenure: int | None = None
-    closing: bool = False
-    speakers: tuple[Speaker, ...] = ()
-
-
-def take_seat(uid: str, incarnation: str, *, tenure: int | None) -> Seat:
-    """Begin with an object of which nothing is known yet."""
-    return Seat(uid, incarnation, tenure=tenure)
-
-
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """
-    A socket asks to speak. `view` is a consistent read, made after it was let in by the door.
-
-    `dead` are the incarnations that this process knows to be proven out; without a takeover they hold nothing.
-    """
-
-    key: int
-    luck: str
-    view: ObjectView
-    takeover: bool = False
-    dead: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """The client went."""
-
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The process found a reason to end this socket."""
-
-    key: int
-    ending: Ending
-
-
-@dataclass(frozen=True, slots=True)
-class Rang:
-    """A timer ran out."""
-
-    key: int
-    timer: TimerName
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectRead:
-    """A consistent read that was asked for by this speaker. None: there is no object of that name."""
-
-    key: int
-    view: ObjectView | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFailed:
-    """It failed, or its answer was lost."""
-
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """2xx, with the object as it is now."""
-
-    view: ObjectView
-
-
-@dataclass(frozen=True, slots=True)
-class TestFailed:
-    """422 without causes, or 409: the object has moved on. Read again."""
-
-
-@dataclass(frozen=True, slots=True)
-class RuleSpoke:
-    """422 with causes, or a plain refusal (400, 401, 403): told to the person, not repeated."""
-
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectGone:
-    """404."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotNow:
-    """It surely did not happen, and may later: 429, or no connection."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Nobody knows whether it happened, or will: no answer in time, a cut connection, a 5xx. A read settles it."""
-
-
-Answer = Accepted | TestFailed | RuleSpoke | ObjectGone | NotNow | Lost
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimAnswered:
-    """The answer to `SendClaim`."""
-
-    key: int
-    answer: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class LockAnswered:
-    """The answer to `SendLock`."""
-
-    key: int
-    answer: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class ClearAnswered:
-    """The answer to `SendClear`."""
-
-    key: int
-    answer: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class WithdrawAnswered:
-    """The answer to `SendWithdrawal`."""
-
-    key: int
-    answer: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseWasRead:
-    """The answer to `ReadLease`: consistent, sent at `started`."""
-
-    key: int
-    look: LeaseLook
-    started: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseReadFailed:
-    """It failed, or its answer was lost."""
-
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseWasBroken:
-    """The answer to `BreakLease`."""
-
-    key: int
-    answer: BreakAnswer
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The watch shows the object, or some answer to another call did. An older view than the known one says nothing."""
-
-    view: ObjectView
-
-
-@dataclass(frozen=True, slots=True)
-class Doubted:
-    """The list of what we hold, or a DELETED event, says that we may know too little: stop input and read."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamClosed:
-    """The upstream that can type is closed, for whatever reason; so many bytes were never confirmed."""
-
-    key: int
-    unconfirmed_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TenureEnded:
-    """The tenure ran out."""
-
-
-@dataclass(frozen=True, slots=True)
-class TenureBegan:
-    """A tenure began, after one that ended or as the first."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class IncarnationEnded:
-    """This incarnation is out for good: every socket goes, and nothing is written any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShutDown:
-    """The process was asked to go: it lets go of everything in order."""
-
-
-Event = (
-    Arrived
-    | Left
-    | Finished
-    | Rang
-    | ObjectRead
-    | ReadFailed
-    | ClaimAnswered
-    | LockAnswered
-    | ClearAnswered
-    | WithdrawAnswered
-    | LeaseWasRead
-    | LeaseReadFailed
-    | LeaseWasBroken
-    | Told
-    | Doubted
-    | UpstreamClosed
-    | TenureEnded
-    | TenureBegan
-    | IncarnationEnded
-    | ShutDown
-)
-
-
-# --- actions ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReadObject:
-    """Read the object consistently (GET without a resourceVersion)."""
-
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class SendClaim:
-    """Patch the main resource."""
-
-    key: int
-    patch: JsonPatch = field(hash=False)
-
-
-@dataclass(frozen=True, slots=True)
-class SendLock:
-    """
-    Patch the status subresource; `build` makes the patch, with the moment that is stored in it.
-
-    `former` is the dead holder's lock that is replaced, None where the lock was free.
-    """
-
-    key: int
-    base: ObjectView
-    lock: Lock
-    former: Lock | None
-
-    def build(self, *, since: str | None) -> JsonPatch:
-        """Build the patch, with the moment as it will be stored."""
-        return build_lock(self.base, replace(self.lock, since=since))
-
-
-@dataclass(frozen=True, slots=True)
-class SendClear:
-    """Patch the status subresource: clear this very lock."""
-
-    key: int
-    lock: Lock
-    patch: JsonPatch = field(hash=False)
-
-
-@dataclass(frozen=True, slots=True)
-class SendWithdrawal:
-    """Patch the main resource: clear this very name."""
-
-    key: int
-    socket_id: str
-    patch: JsonPatch = field(hash=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLease:
-    """Read the Lease of an incarnation consistently."""
-
-    key: int
-    incarnation: str
-
-
-@dataclass(frozen=True, slots=True)
-class BreakLease:
-    """Write an empty holder over this very version (PUT with its uid and resourceVersion)."""
-
-    key: int
-    incarnation: str
-    lease: LeaseView
-
-
-@dataclass(frozen=True, slots=True)
-class SetTimer:
-    """Send `Rang` after a while."""
-
-    key: int
-    timer: TimerName
-    after: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class LetSpeak:
-    """It holds the lock: open its upstream if there is none, and send what was kept."""
-
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class PauseInput:
-    """Keep what it types; `LetSpeak` or an end follows."""
-
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class DrainUpstream:
-    """Send no further frame; ping, wait for the pong, close."""
-
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class AbortUpstream:
-    """`transport.abort()`, at once."""
-
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class CountUndrained:
-    """Count a lock that is let go although bytes were on the way."""
-
-    key: int
-    unconfirmed_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class CloseClient:
-    """Tell the client why, and close its socket; or answer its upgrade. `detail` is a rule's own sentence."""
-
-    key: int
-    ending: Ending
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Nothing is left of this speaker."""
-
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndIncarnation:
-    """A lock could not be cleared for too long: end the incarnation, so that others may prove it out."""
-
-
-Action = (
-    ReadObject
-    | SendClaim
-    | SendLock
-    | SendClear
-    | SendWithdrawal
-    | ReadLease
-    | BreakLease
-    | SetTimer
-    | LetSpeak
-    | PauseInput
-    | DrainUpstream
-    | AbortUpstream
-    | CountUndrained
-    | CloseClient
-    | Forget
-    | EndIncarnation
-)
-
 Step = tuple[Seat, tuple[Action, ...]]
-
-
-# --- the predicates ---------------------------------------------------------------------------------------------------
-
-
-def is_active(active: str | None, socket_id: str | None) -> bool:
-    """
-    Tell whether what the spec says names a socket: one predicate for frames, recovery and closes.
-
-    Absent means that the terminal was never claimed: only a socket without an id may take itself for active, and no
-    socket of ours is without one. Empty names nobody, and empty never equals empty.
-    """
-    match read_socket_name(active):
-        case NeverClaimed():
-            return socket_id is None
-        case Revoked():
-            return False
-        case OurSocket() | ForeignSocket():
-            return active == socket_id
-
-
-def is_named(view: ObjectView, socket_id: str | None) -> bool:
-    """Tell whether a socket of ours is the one that may speak, as far as the spec goes (the first mark)."""
-    open_to_input = view.attached and not view.terminated and not view.deleting
-    return open_to_input and socket_id is not None and is_active(view.active_socket_id, socket_id)
-
-
-def is_own_lock(lock: Lock | None, *, uid: str, incarnation: str, socket_id: str | None) -> bool:
-    """Tell whether a lock is this very socket's (the second mark)."""
-    return (
-        lock is not None
-        and lock.uid == uid
-        and lock.incarnation == incarnation
-        and socket_id is not None
-        and lock.socket_id == socket_id
-    )
-
-
-def judge_unnamed(view: ObjectView, socket_id: str | None) -> Ending:
-    """Say why a socket that was named is not any more."""
-    if view.terminated:
-        return Ending.TERMINATED
-    if view.deleting:
-        return Ending.DELETED
-    if view.active_socket_id in (None, "", socket_id):
-        return Ending.REVOKED
-    return Ending.REPLACED
-
-
-def is_held(active: str | None, dead: frozenset[str]) -> bool:
-    """Tell whether somebody speaks already: an id of ours whose Lease is not proven out, or any foreign id."""
-    match read_socket_name(active):
-        case NeverClaimed() | Revoked():
-            return False
-        case OurSocket(incarnation=incarnation):
-            return incarnation not in dead
-        case ForeignSocket():
-            return True
-
-
-def judge_claim(view: ObjectView, *, takeover: bool, dead: frozenset[str]) -> Ending | None:
-    """Say why an object may not be claimed now; None where it may."""
-    if view.deleting:
-        return Ending.DELETED
-    if view.terminated:
-        return Ending.TERMINATED
-    if view.suspended:
-        return Ending.SUSPENDED
-    if not view.has_finalizer:
-        return Ending.NOT_READY
-    if not takeover and is_held(view.active_socket_id, dead):
-        return Ending.HELD
-    return None
-
-
-def may_lock(view: ObjectView, *, proven: str | None) -> bool:
-    """
-    Tell whether the lock may be written: it is free, or its holder, as the lock itself names it, is proven out.
-
-    Whom the former `activeSocketId` named does not matter: between it and us others may have spoken. No lock is taken
-    on an object that is going or that nobody guards: its successor must begin without a living holder.
-    """
-    if view.deleting or not view.has_finalizer:
-        return False
-    return view.lock is None or view.lock.incarnation == proven
-
-
-# --- the verdict for one frame ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """Send it upstream now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Keep it, within the bounds of `judge_buffer`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """It changes nothing and is not acknowledged; the socket is closed (again)."""
-
-    ending: Ending
-
-
-Verdict = Pass | Hold | Refuse
-
-
-def judge_input(seat: Seat, key: int, *, term: Term, now: timedelta) -> Verdict:
-    """
-    Decide what becomes of one frame of input: asked for each frame, directly before it is sent.
-
-    It passes with two marks, the spec's name and the lock, both as newest known, in the tenure in which the lock was
-    seen, while that tenure lasts by the clock. Total: a socket that is not among the speakers is not active.
-    """
-    speaker = find_speaker(seat, key)
-    if speaker is None:
-        return Refuse(Ending.REPLACED)
-    if speaker.ending is not None:
-        return Refuse(speaker.ending)
-    if not isinstance(speaker.phase, Speaking) or seat.view is None:
-        return Hold()
-    if seat.tenure != speaker.phase.tenure or term.number != speaker.phase.tenure or not is_in_tenure(term, now=now):
-        return Hold()
-    marked = is_named(seat.view, speaker.socket_id) and _holds(seat, speaker)
-    return Pass() if marked else Hold()
-
-
-def find_speaker(seat: Seat, key: int) -> Speaker | None:
-    """Find a speaker by the process's handle."""
-    for speaker in seat.speakers:
-        if speaker.key == key:
-            return speaker
-    return None
-
-
-# --- the step ---------------------------------------------------------------------------------------------------------
+"""The state as it is then, and what to do, in order."""
 
 
 def step(seat: Seat, event: Event, *, now: timedelta, rules: TenureRules = RULES) -> Step:
@@ -943,7 +420,7 @@ def _look_while_speaking(work: _Work, speaker: Speaker) -> None:
         _end(work, speaker, Ending.DELETED)
     elif not is_named(view, speaker.socket_id):
         _end(work, speaker, judge_unnamed(view, speaker.socket_id))
-    elif not _holds(work.seat, speaker):
+    elif not holds_lock(work.seat, speaker):
         _end(work, speaker, Ending.LOCK_LOST)
 
 
@@ -958,11 +435,6 @@ def _doubt(work: _Work, speaker: Speaker) -> None:
             work.put(replace(speaker, phase=replace(reading, again=True)))
         case _:
             pass
-
-
-def _holds(seat: Seat, speaker: Speaker) -> bool:
-    lock = None if seat.view is None or seat.gone else seat.view.lock
-    return is_own_lock(lock, uid=seat.uid, incarnation=seat.incarnation, socket_id=speaker.socket_id)
 
 
 # --- coming -----------------------------------------------------------------------------------------------------------
@@ -1031,7 +503,7 @@ def _take_claim(work: _Work, speaker: Speaker, answer: Answer) -> None:
             _learn(work, view)
             _resume(work, replace(speaker, claimed=True, tries=0), seen_in=None)
             _react(work)
-        case TestFailed() | Lost():
+        case MovedOn() | Lost():
             _read(work, replace(speaker, tries=speaker.tries + 1))
         case RuleSpoke(text=text):
             _end(work, speaker, Ending.REFUSED, text)
@@ -1048,7 +520,7 @@ def _take_claim(work: _Work, speaker: Speaker, answer: Answer) -> None:
 
 def _go_for_lock(work: _Work, speaker: Speaker, view: ObjectView, *, seen_in: int | None) -> None:
     tenure = work.seat.tenure
-    if _holds(work.seat, speaker):
+    if holds_lock(work.seat, speaker):
         if tenure is None:
             _end(work, speaker, Ending.LEASE_LOST)
         elif seen_in != tenure:
@@ -1072,7 +544,7 @@ def _take_lock(work: _Work, speaker: Speaker, phase: Locking, answer: Answer) ->
             _learn(work, view)
             _resume(work, replace(speaker, tries=0), seen_in=phase.tenure)
             _react(work)
-        case TestFailed() | Lost():
+        case MovedOn() | Lost():
             _read(work, replace(speaker, tries=speaker.tries + 1))
         case RuleSpoke(text=text):
             _end(work, speaker, Ending.REFUSED, text)
@@ -1175,7 +647,7 @@ def _end(work: _Work, speaker: Speaker, ending: Ending, detail: str = "") -> Non
         speaker = work.put(replace(speaker, ending=ending))
         if ending is not Ending.LEFT:
             work.do(CloseClient(speaker.key, ending, detail))
-        if not isinstance(speaker.phase, _CALLS):
+        if not isinstance(speaker.phase, CALLS):
             _leave(work, speaker)
         elif speaker.upstream:
             work.do(DrainUpstream(speaker.key))
@@ -1191,7 +663,7 @@ def _leave(work: _Work, speaker: Speaker) -> None:
         work.enter(speaker, Settling(), SetTimer(key, TimerName.SETTLE, SETTLE_WAIT))
     elif seat.gone or seat.view is None:
         work.drop(key)
-    elif _holds(seat, speaker) and seat.view.lock is not None:
+    elif holds_lock(seat, speaker) and seat.view.lock is not None:
         since = work.now if speaker.clearing_since is None else speaker.clearing_since
         patch = build_clear_lock(seat.view.lock, uid=seat.uid)
         work.enter(replace(speaker, clearing_since=since), Clearing(), SendClear(key, seat.view.lock, patch))
@@ -1226,7 +698,7 @@ def _take_clear(work: _Work, speaker: Speaker, answer: Answer) -> None:
             _learn(work, view)
             _leave(work, speaker)
             _react(work)
-        case TestFailed() | Lost():
+        case MovedOn() | Lost():
             _read(work, speaker)
             _give_up_clearing(work, speaker)
         case ObjectGone():
@@ -1250,7 +722,7 @@ def _take_withdrawal(work: _Work, speaker: Speaker, answer: Answer) -> None:
             _learn(work, view)
             work.drop(speaker.key)
             _react(work)
-        case TestFailed() | ObjectGone():
+        case MovedOn() | ObjectGone():
             work.drop(speaker.key)
         case RuleSpoke() | NotNow() | Lost():
             _pause(work, speaker)
@@ -1275,7 +747,7 @@ def _abort(work: _Work, speaker: Speaker) -> None:
     work.do(AbortUpstream(speaker.key))
     if speaker.ending is None:
         work.do(CloseClient(speaker.key, Ending.LEASE_LOST))
-    phase = speaker.phase if isinstance(speaker.phase, _CALLS) else Draining()
+    phase = speaker.phase if isinstance(speaker.phase, CALLS) else Draining()
     work.put(replace(speaker, phase=phase, upstream=True, ending=speaker.ending or Ending.LEASE_LOST))
 
 

@@ -1,0 +1,173 @@
+"""
+The protocol of the fence, in every order: the invariant holds, nobody waits for ever, and each rule is needed.
+
+The invariant: no input of an older epoch arrives after the first input of a newer one. `AGENTTERMINAL_FENCE_MODEL=long`
+searches wider worlds, for minutes.
+"""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from controller.plan.fence import SendClaim, SendClear, SendLock, SendWithdrawal
+from tests.plan.fence_model import NOTHING, Budget, Found, Model, Scope, Without
+
+LONG = os.environ.get("AGENTTERMINAL_FENCE_MODEL") == "long"
+
+TWO = Scope(sockets=(0, 1))
+TIMED = Scope(sockets=(0, 1), ticks=True, lag=0)
+REVIVED = replace(TIMED, budget=Budget(revive=1))
+WRITES = (SendClaim, SendLock, SendClear, SendWithdrawal)
+HANDS = ("revoke", "foreign", "back", "detach", "edit", "terminate")
+
+AFTER_A_DEATH = Scope(
+    sockets=(0, 1, 2),
+    gateways=3,
+    ticks=True,
+    lag=0,
+    shaky=(),
+    budget=Budget(crash=1),
+    prelude=(
+        "socket 0 comes to gateway0",
+        "socket 0's SendClaim lands: Accepted",
+        "socket 0's SendLock lands: Accepted",
+        "socket 0 has the answer: LockAnswered Accepted",
+        "socket 1 comes to gateway1",
+        "socket 1's SendClaim lands: Accepted",
+        "gateway1 dies",
+    ),
+)
+"""The first gateway speaks, and the one that the spec names is dead."""
+
+WORLDS = {
+    "the third comes while the first speaks and the second is dead": AFTER_A_DEATH,
+    "three sockets over two gateways": Scope(sockets=(0, 1, 0)),
+    "three gateways": Scope(sockets=(0, 1, 2), gateways=3),
+    "every answer takes its time, reads too": replace(TWO, slow_reads=True, slow=WRITES),
+    "a person patches the spec": replace(TWO, budget=Budget(hand=1), hands=HANDS),
+    "an answer or a write is lost, and may land later": replace(TWO, budget=Budget(lost=1)),
+    "a client leaves while an answer is lost": replace(TWO, budget=Budget(lost=1, left=1)),
+    "the object is deleted and made again": replace(TWO, budget=Budget(delete=2)),
+    "it is made again and names the old socket": replace(TWO, budget=Budget(delete=2), recreate="back"),
+    "the first gateway renews too late": REVIVED,
+    "a gateway dies": replace(TIMED, budget=Budget(crash=1)),
+    "a gateway is asked to go": replace(TIMED, shaky=(), budget=Budget(exit=1)),
+    "somebody deletes a Lease": replace(TIMED, shaky=(), budget=Budget(lease_gone=1)),
+}
+
+WIDE_WORLDS = {
+    "three sockets and a person": Scope(sockets=(0, 1, 0), budget=Budget(hand=1), hands=("revoke", "back")),
+    "three gateways and a person": Scope(
+        sockets=(0, 1, 2), gateways=3, budget=Budget(hand=1), hands=("back",), slow=WRITES
+    ),
+    "a renewal lands late": replace(TIMED, budget=Budget(slow=1, revive=1)),
+    "three gateways, of which one dies": Scope(
+        sockets=(0, 1, 2), gateways=3, ticks=True, lag=0, shaky=(), budget=Budget(crash=1)
+    ),
+    "two answers are lost": replace(TWO, budget=Budget(lost=2), slow=WRITES),
+    "a person patches twice": replace(TWO, budget=Budget(hand=2), hands=HANDS),
+    "a Lease is deleted and its holder renews late": replace(TIMED, budget=Budget(lease_gone=1, revive=1)),
+    "a holder goes while a person patches": replace(TIMED, budget=Budget(exit=1, hand=1), hands=("back", "edit")),
+}
+
+
+def explore(scope: Scope, without: Without = NOTHING) -> Found:
+    return Model(scope, without).explore()
+
+
+def demand_sound(found: Found) -> None:
+    assert found.broken is None, "\n".join(found.broken)
+    assert found.stuck is None, "\n".join(found.stuck)
+    assert found.whole
+    assert found.spoke > 0
+
+
+SEARCHED = WORLDS | WIDE_WORLDS if LONG else WORLDS
+
+
+@pytest.mark.timeout(3600 if LONG else 120)
+@pytest.mark.parametrize("world", SEARCHED.values(), ids=SEARCHED.keys())
+def test_in_every_order_older_input_never_follows_newer_and_nobody_waits_for_ever(world: Scope) -> None:
+    demand_sound(explore(world))
+
+
+BREAKING = {
+    "the second mark: frames pass by the spec alone": (TWO, Without(lock_mark=True)),
+    "waiting for the lock, and the test on its former value": (TWO, Without(waiting=True, former_value=True)),
+    "the test on the generation, and reading the answer": (
+        replace(TWO, budget=Budget(hand=1), hands=("revoke",)),
+        Without(generation_test=True, answer_read=True),
+    ),
+    "the drain before the lock is let go": (TWO, Without(drain=True)),
+    "the end of a tenure": (TIMED, Without(tenure=True)),
+    "the second look at a Lease": (TIMED, Without(two_looks=True)),
+    "the breaking of a Lease, and reading again in a new tenure": (REVIVED, Without(breaking=True, reread=True)),
+    "the breaking of a Lease, and looking only after the claim": (
+        REVIVED,
+        Without(breaking=True, reads_after_claim=True),
+    ),
+    "looking twice at a Lease that is missing": (
+        replace(TIMED, shaky=(), budget=Budget(lease_gone=1)),
+        Without(absent_twice=True),
+    ),
+    "deleting one's Lease last, and looking twice at a missing one": (
+        replace(TIMED, shaky=(), budget=Budget(exit=1)),
+        Without(lease_last=True, absent_twice=True),
+    ),
+    "waiting for whom the lock names": (
+        AFTER_A_DEATH,
+        Without(lock_holder=True),
+    ),
+    "the finalizer while a lock stands": (replace(TWO, budget=Budget(delete=2)), Without(finalizer=True)),
+}
+"""What is taken out, and the smallest world in which that shows."""
+
+
+@pytest.mark.parametrize(("world", "without"), BREAKING.values(), ids=BREAKING.keys())
+def test_without_it_older_input_follows_newer(world: Scope, without: Without) -> None:
+    found = Model(world, without).explore(seek_stuck=False)
+
+    assert found.broken is not None
+    older, newer = found.broken[-1], [line for line in found.broken if line.startswith("input of")][-2]
+    assert "arrives, epoch" in older
+    assert older.split("epoch ")[1] < newer.split("epoch ")[1]
+
+
+STOPPING = {
+    "the clearing of locks whose socket is gone": (
+        replace(TWO, budget=Budget(lost=1, left=1)),
+        Without(own_sweep=True),
+    ),
+    "the epoch of the last read: an edit by hand shuts everybody out": (
+        Scope(sockets=(0,), budget=Budget(hand=1), hands=("edit",)),
+        Without(epoch_of_read=True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "without"), STOPPING.values(), ids=STOPPING.keys())
+def test_without_it_somebody_waits_for_ever(world: Scope, without: Without) -> None:
+    found = explore(world, without)
+
+    assert found.broken is None
+    assert found.stuck is not None
+
+
+GUARDED = {
+    "waiting": (TWO, Without(waiting=True)),
+    "the former value": (TWO, Without(former_value=True)),
+    "the generation": (replace(TWO, budget=Budget(hand=1), hands=("revoke",)), Without(generation_test=True)),
+    "the answer": (replace(TWO, budget=Budget(hand=1), hands=("revoke",)), Without(answer_read=True)),
+    "the breaking": (REVIVED, Without(breaking=True)),
+    "reading again": (REVIVED, Without(reread=True)),
+}
+
+
+@pytest.mark.parametrize(("world", "without"), GUARDED.values(), ids=GUARDED.keys())
+def test_of_two_rules_that_guard_one_another_one_is_enough(world: Scope, without: Without) -> None:
+    """So a pair is the smallest thing that can be taken out, and the model is fine enough to tell."""
+    found = Model(world, without).explore(seek_stuck=False)
+
+    assert found.broken is None
+    assert found.whole
