@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from enum import Enum, auto
 from typing import Final
 
@@ -129,12 +130,17 @@ class Client:
         self._announced: Recorded | None = None
         self._ending: Ending | None = None
         self._loop = asyncio.get_running_loop()
-        self._spoke = self._loop.time()
+        self._spoke = self._moved = self._loop.time()
         self._stuck_since: float | None = None
         self._pinged: float | None = None
         self._serving = False
         self._left = False
         self._farewell: asyncio.TimerHandle | None = None
+
+    @property
+    def idle(self) -> timedelta:
+        """How long no input and no output came or went; what only keeps a socket up does not count."""
+        return timedelta(seconds=self._loop.time() - self._moved)
 
     @property
     def ending(self) -> Ending | None:
@@ -255,6 +261,7 @@ class Client:
                     if queue and self._framing is Framing.RAW:
                         frame = self._join(frame)
                     self.queued_bytes -= len(frame)
+                    self._moved = self._spoke
                     await socket.send_bytes(frame)
                 self._stuck_since = None
             # `close` of the library would drop the connection at once where somebody reads from it, as we do.
@@ -281,6 +288,7 @@ class Client:
                         pass
                     case WSMsgType.BINARY:
                         if message.data:
+                            self._moved = self._loop.time()
                             await take(message.data)
                     case WSMsgType.TEXT:
                         await self._take_text(read_client_frame(message.data), take)

@@ -9,13 +9,20 @@ where one person alone looks at a terminal may their reading slow the upstream, 
 Source: sprites-api.md 3.6 (2026-09); gateway.md 5.
 """
 
+import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from controller.gateway.stream.client import Client, Role
 from controller.gateway.stream.frames import is_passed_on
 from controller.gateway.stream.upstream import Permit
 from controller.sprites.attach import Attachment
+
+REPLAY_SECONDS: Final = 1.0
+"""
+So long after an attach output is taken for the past, and is no activity: a viewer who comes, or a socket that breaks,
+must not make a silent terminal look busy. The past comes at once; news within this second are noticed by what follows.
+"""
 
 
 class House(Protocol):
@@ -43,16 +50,17 @@ class Fanout:
 
     Args:
         house: The terminal it belongs to.
-        note_output: Told of each frame; cheap.
+        note_output: Told of each frame, with the moment from which frames are no replay any more; cheap.
         full_bytes: So much waiting for a sole person slows the upstream.
     """
 
-    def __init__(self, house: House, note_output: Callable[[], None], *, full_bytes: int) -> None:
+    def __init__(self, house: House, note_output: Callable[[float], None], *, full_bytes: int) -> None:
         self.clients: list[Client] = []
         self.is_open = False
         """Its replay has begun: nobody may join any more."""
         self._house = house
         self._note_output = note_output
+        self._news_from = 0.0
         self._full_bytes = full_bytes
 
     @property
@@ -68,12 +76,13 @@ class Fanout:
         """Announce the session and the replay to everybody."""
         self._house.take_up(self, attachment)
         self.is_open = True
+        self._news_from = asyncio.get_running_loop().time() + REPLAY_SECONDS
         for client in self.clients:
             client.begin_replay()
 
     def take(self, frame: bytes) -> bool:
         """Hand a frame to everybody; nothing of this waits."""
-        self._note_output()
+        self._note_output(self._news_from)
         clients = self.clients
         for client in clients:
             client.push(frame)

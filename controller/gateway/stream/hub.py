@@ -228,9 +228,13 @@ class Hub:
         """
         Let a person type: they hold the lock. Their size and their backlog go first.
 
-        Somebody else who still could is cut off at once; the fence has drained them before, unless it is broken.
+        Somebody else who still could is cut off at once; the fence has drained them before, unless it is broken. Twice
+        for the same person and tenure is once.
         """
+        typist = self._typist
         if client not in self._clients:
+            return
+        if typist is not None and (typist.client, typist.tenure, typist.halted) == (client, tenure, False):
             return
         if self._typist is not None:
             self.abort_typing()
@@ -299,7 +303,7 @@ class Hub:
             undrained = typist.abort()
             if undrained:
                 self._note_broken(typist.client, undrained)
-            self._stop(typist)
+            self._drop_typist(typist)
             self.let_type(typist.client, typist.tenure)
 
     def note_running(self) -> None:
@@ -327,7 +331,7 @@ class Hub:
             return
         assert self._recorded is not None
         # A sole person may let a quarter of their queue fill before the upstream waits for them.
-        fanout = Fanout(self, self._note_frame, full_bytes=self._settings.queue_bytes // 4)
+        fanout = Fanout(self, self._note_output, full_bytes=self._settings.queue_bytes // 4)
         fanout.clients.append(client)
         self._fanouts.append(fanout)
         upstream = self._build_upstream(fanout, self._recorded, None)
@@ -364,7 +368,7 @@ class Hub:
             return
         typist = self._typist
         if typist is not None and typist.client is client:
-            self._note_frame()
+            self._heard = self._loop.time()
             taken = await typist.type(frame)
             if taken is Taken.SENT:
                 return
@@ -551,8 +555,10 @@ class Hub:
         self._broken = [(broke, count) for broke, count in self._broken if broke > since]
         return sum(count for _, count in self._broken)
 
-    def _note_frame(self) -> None:
-        self._heard = self._loop.time()
+    def _note_output(self, news_from: float) -> None:
+        now = self._loop.time()
+        if now >= news_from:
+            self._heard = now
 
     # --- what fan-outs ask --------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from controller.gateway.stream import (
 from controller.gateway.stream.frames import CLEAR
 from controller.plan.fence_closing import Ending
 from controller.sprites.attach import UNCONFIRMED_BYTES
+from controller.tenure import Tenure
 from tests.gateway.stream.conftest import SECRET, ask, record
 from tests.gateway.stream.stage import LIMIT, Person, Stage, open_stage
 from tests.support.emulator import EmulatorProcess
@@ -193,6 +194,36 @@ async def test_a_late_viewer_sees_the_screen_and_nobody_else_sees_it_again(
             assert person.output.startswith(CLEAR)
 
 
+async def test_the_past_that_comes_with_an_attach_is_no_activity(way: SpriteWay, lab: EmulatorProcess) -> None:
+    session = await start(lab, "sh", "-c", "stty -echo; echo the-past; cat")
+
+    async with open_stage(way, record(session)) as stage:
+        ann = await stage.come_to_type("ann")
+        await ann.sees(b"the-past")
+        before = stage.hub.activity
+        assert before is None
+        await ann.types(b"the-present\r")
+        await ann.sees(b"the-present")
+        assert stage.hub.activity is not None
+        assert stage.clients["ann"].idle < timedelta(seconds=LIMIT)
+
+
+async def test_letting_somebody_type_twice_leaves_their_socket_alone(way: SpriteWay, lab: EmulatorProcess) -> None:
+    session = await start(lab, "sh", "-c", "stty -echo; cat")
+    tenure = Tenure(1)
+
+    async with open_stage(way, record(session)) as stage:
+        ann = await stage.come("ann")
+        stage.may_type.add("ann")
+        for _ in range(2):
+            stage.hub.let_type(stage.clients["ann"], tenure)
+            await ann.hears("Holding")
+        await ann.types(b"here\r")
+        await ann.sees(b"here")
+
+        assert ann.words == ["Holding"]
+
+
 async def test_viewers_beyond_the_number_of_ways_up_are_gathered_on_one(way: SpriteWay, lab: EmulatorProcess) -> None:
     session = await start(lab, "sh", "-c", "stty -echo; echo the-past; cat")
 
@@ -357,7 +388,8 @@ async def test_a_quiet_terminal_stays_down_until_somebody_types(way: SpriteWay, 
 
     async with open_stage(way, record(session), StreamSettings(idle_after=timedelta(milliseconds=1))) as stage:
         ann = await stage.come_to_type("ann")
-        await ann.sees(b"the-past")
+        await ann.types(b"busy\r")
+        await ann.sees(b"busy")
         await asyncio.sleep(0.01)  # the window itself
         await ask(lab.set_state, "s1", "warm")
         await ann.hears("Quiet")
@@ -488,7 +520,12 @@ async def test_input_that_waits_too_long_or_is_too_much_is_refused_with_a_reason
         assert (await show(lab))["received"] == ""
 
 
-async def test_after_a_takeover_only_the_new_holder_reaches_the_process(way: SpriteWay, lab: EmulatorProcess) -> None:
+@pytest.mark.parametrize("input_from", ["all", "owner", "newest"])
+async def test_after_a_takeover_only_the_new_holder_reaches_the_process(
+    input_from: str, way: SpriteWay, lab: EmulatorProcess
+) -> None:
+    """Whichever of several attached sockets the platform listens to: sockets that only look on are none of them."""
+    await ask(lab.switch, input_from=input_from)
     session = await start(lab, "sh", "-c", "stty -echo; cat")
 
     async with open_stage(way, record(session)) as stage:
@@ -505,6 +542,8 @@ async def test_after_a_takeover_only_the_new_holder_reaches_the_process(way: Spr
         assert await stage.hub.drain(stage.clients["ann"]) == 0
         stage.let_type("bob")
         stage.clients["ann"].end(Ending.REPLACED)
+        eve = await stage.come("eve", "view")
+        await eve.until(lambda person: person.told("replay"))
         await bob.types(b"from-bob\r")
         await bob.sees(b"from-bob")
 
