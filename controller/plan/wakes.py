@@ -23,7 +23,7 @@ from typing import Final
 
 from controller.api.conditions import ConditionType, Reason
 from controller.api.situations import Situation
-from controller.api.terminal import TerminalStatus
+from controller.api.terminal import SessionStatus, TerminalStatus
 from controller.errors import Failure
 from controller.plan.ends import has_come_since
 from controller.plan.facts import Facts, Memory, Wakes
@@ -80,8 +80,17 @@ def may_wake(facts: Facts, memory: Memory) -> bool:
         return True
     if session.ended is not None:
         return has_come_since(facts.spec, session.ended)
-    # Its intent was recorded once the sprite was awake: the wake of this generation was used for that.
-    return session.id is None and not is_observed
+    return session.id is None and (not is_observed or _is_our_own(facts, session))
+
+
+def _is_our_own(facts: Facts, session: SessionStatus) -> bool:
+    """
+    Tell whether this process has recorded a launch, and so knows whether a wake was used for it.
+
+    Of one that was recorded before a restart it is taken to be used: a restart must not wake.
+    """
+    intent = session.launch_intent
+    return intent is not None and facts.now_time - intent.requested_time <= facts.now - facts.first_seen
 
 
 def note_wake(memory: Memory, *, generation: int, failure: Failure | None) -> Memory:

@@ -292,7 +292,9 @@ class MemorySprites:
                 continue
             expire = timedelta(seconds=json.loads(words[words.index("-d") + 1])["expire"])
             known = sprite.tasks.get(name)
-            sprite.tasks[name] = MemoryTask(now if known is None else known.started, now + expire)
+            started = now if known is None else known.started
+            # The stricter reading of the hour: it counts from the creation, whatever is renewed.
+            sprite.tasks[name] = MemoryTask(started, min(now + expire, started + timedelta(hours=1)))
             lines.append(f"\naterm {index} {'201' if known is None else '200'} 0\n")
         return "".join(lines)
 

@@ -194,6 +194,21 @@ async def adopt_after_an_outage(world: MemoryWorld) -> None:
     assert world.reason("one") == "Detached"
 
 
+async def launch_after_an_outage(world: MemoryWorld) -> None:
+    """Its sprite ran when it was asked for, so its wake was not used when the sprite paused over the outage."""
+    world.sprites.add("box", pauses_after=IDLE_WINDOW)
+    world.sprites.troubles["run_command"] = [REFUSED] * 100
+    world.kube.create("one", **BASH)
+    await world.pass_time(timedelta(seconds=1))
+    world.sprites.unreachable = True
+    await world.pass_time(MOMENT)
+    begin(world)
+    world.sprites.troubles.clear()
+    world.sprites.unreachable = False
+    await world.pass_time(timedelta(minutes=6))
+    assert world.reason("one") == "Detached"
+
+
 async def adopt_again_after_a_change(world: MemoryWorld) -> None:
     """A change of the spec has a wake of its own."""
     build_paused(world)
@@ -218,6 +233,7 @@ WAKES: Final = [
     Row("revival of a lost one by an attach", revive_lost, ("launch",)),
     Row("revival of an exited one by another socket", revive_exited, ("launch",)),
     Row("a kill that fails, in each of its first rounds", kill_that_fails, ("identify",) * 2),
+    Row("a launch after an outage", launch_after_an_outage, ("launch",)),
     Row("an adoption after an outage", adopt_after_an_outage, ("adopt",)),
     Row("an adoption that failed, and a change of the spec", adopt_again_after_a_change, ("adopt", "adopt")),
 ]
@@ -317,13 +333,12 @@ async def restart_in_the_middle_of_a_launch(world: MemoryWorld) -> None:
 
 
 async def retry_a_launch(world: MemoryWorld) -> None:
-    sprite = world.sprites.add("box", pauses_after=IDLE_WINDOW)
-    world.sprites.troubles["run_command"] = [REFUSED] * 100
-    world.kube.create("one", **BASH)
-    await world.pass_time(timedelta(seconds=1))
-    sprite.state = SpriteState.WARM
+    """Its one wake is used by the first try; then the waits grow longer than it takes the sprite to pause."""
+    world.sprites.add("box", SpriteState.WARM, pauses_after=IDLE_WINDOW)
     begin(world)
-    await world.pass_time(HOUR)
+    world.sprites.troubles["run_command"] = [REFUSED] * 1000
+    world.kube.create("one", **BASH)
+    await world.pass_time(2 * HOUR)
     assert world.reason("one") == "WakeOwed"
 
 
@@ -466,7 +481,7 @@ WAKES_NOT: Final = [
     Row("a restart with a live session", restart),
     Row("a restart where there is nothing to adopt", restart_with_nothing_to_adopt),
     Row("a restart in the middle of a launch", restart_in_the_middle_of_a_launch),
-    Row("retries of a launch", retry_a_launch),
+    Row("retries of a launch", retry_a_launch, ("launch",)),
     Row("retries of an adoption", retry_an_adoption),
     Row("OnLost", relaunch_on_loss),
     Row("OnLost under a viewer who stayed", relaunch_on_loss_under_a_viewer_who_stayed),
