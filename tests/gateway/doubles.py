@@ -120,6 +120,8 @@ class EchoTerminals:
         self.activity: list[str] = []
         self.unready: str | None = None
         self.presence = Presence(held=False, streaming=False)
+        self.unwritten = False
+        """Cannot write what it should note."""
         self.deaf = False
         """Ignores its leave."""
         self.broken = False
@@ -135,6 +137,8 @@ class EchoTerminals:
         return web.WebSocketResponse(protocols=protocols, compress=False, max_msg_size=64 * 1024, timeout=1)
 
     async def note_activity(self, terminal: Terminal) -> None:
+        if self.unwritten:
+            raise Unreachable("No answer from the Kubernetes API.")
         self.activity.append(terminal.uid)
 
     async def attach(self, request: AttachRequest, socket: web.WebSocketResponse) -> None:

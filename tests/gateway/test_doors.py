@@ -378,6 +378,29 @@ async def test_activity_is_noted_for_the_object_with_a_right_of_its_own(doors: D
     assert doors.terminals.activity == ["uid-1"]
 
 
+async def test_activity_that_cannot_be_noted_is_told_and_may_be_sent_again(doors: Doors) -> None:
+    doors.terminals.unwritten = True
+    answer = await doors.ask(f"{PATH}/activity", method="POST")
+    assert (answer.status, answer.cause, answer.headers["Retry-After"]) == (503, "Undecided", "5")
+
+
+async def test_an_object_of_another_version_is_told_as_such(doors: Doors) -> None:
+    doors.kube.objects[NAME]["spec"] = {"spriteName": {"S3CRET": 1}}
+    answer = await doors.ask()
+
+    assert (answer.status, answer.cause) == (503, "Undecided")
+    assert "its CRD is of another version" in answer.text
+    assert "S3CRET" not in answer.text
+
+
+async def test_only_an_attach_becomes_a_socket(doors: Doors) -> None:
+    upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec_WebSocket_Version": "13"}
+    answer = await doors.ask(f"{PATH}/activity", method="POST", Sec_WebSocket_Key="MDEyMzQ1Njc4OWFiY2RlZg==", **upgrade)
+
+    assert (answer.status, answer.cause) == (400, "Malformed")
+    assert doors.terminals.activity == []
+
+
 # --- limits of sockets ------------------------------------------------------------------------------------------------
 
 

@@ -185,14 +185,15 @@ async def test_a_recreated_user_of_the_same_name_is_somebody_else() -> None:
         assert await watch.guard.renew("fresh") is Renewal.OTHER_PERSON
 
 
-async def test_what_the_api_server_does_not_say_changes_nothing() -> None:
+@pytest.mark.parametrize("fault", ["is_down", "cannot_log_in"])
+async def test_what_the_api_server_does_not_say_changes_nothing(fault: str) -> None:
     async with watching() as watch:
-        watch.kube.is_down = True
+        setattr(watch.kube, fault, True)
         await asyncio.sleep(600)
         assert not watch.running.done()
         assert await watch.guard.renew("fresh") is Renewal.UNDECIDED
 
-        watch.kube.is_down = False
+        setattr(watch.kube, fault, False)
         watch.kube.rights.clear()
         assert cause_of((await watch.notice_after())[0]) is EndCause.WITHDRAWN
 

@@ -127,11 +127,13 @@ async def test_a_gateway_that_runs_follows_its_files_and_the_clusters_authority(
         assert await lab.ask(doors, anna) == 200
 
         write(lab.files, lab.servers.issue_server("127.0.0.1", "localhost"))
+        asked = lab.kube.calls.count("config map")
+        await wait_until(lambda: lab.kube.calls.count("config map") >= asked + 2)
+        assert await lab.see_serial(doors.gateway.port) != first
+
         lab.kube.config_maps[AUTHORITY_NAME][AUTHORITY_KEY] = newer.certificate.decode()
         asked = lab.kube.calls.count("config map")
         await wait_until(lambda: lab.kube.calls.count("config map") >= asked + 2)
-
-        assert await lab.see_serial(doors.gateway.port) != first
         assert await lab.ask(doors, newer.issue_client("anna")) == 200
         with pytest.raises((aiohttp.ClientError, ConnectionError)):
             await lab.ask(doors, anna)
