@@ -172,31 +172,31 @@ U5 PINNED 404 is fine for a removal and a failure for an upsert.
 U6 PINNED Any other exit code, or no readable status, is a failure.
 U7 PINNED A call that takes 10 s or says more than 4096 bytes is cut off and has failed.
 U8 PINNED An unsafe name runs nothing; a call never raises, is not repeated inside, and wakes no sprite.
-F1 GATEWAY Every accepted bridge socket gets an id of its own.
-F2 GATEWAY The new id is stored before the old socket is closed.
-F3 GATEWAY Accepting closes every older socket that is open, whatever a close answers.
-F4 GATEWAY The second socket of one sandbox takes over although the first is still open.
-F5 GATEWAY A viewer's socket is never the active bridge, and the fence does not concern it.
-F6 GATEWAY A frame of a socket that is not active changes nothing, is not acknowledged, and costs that socket its life.
+F1 PINNED Every accepted bridge socket gets an id of its own.
+F2 PINNED The new id is stored before the old socket is closed.
+F3 PINNED Accepting closes every older socket that is open, whatever a close answers.
+F4 PINNED The second socket of one sandbox takes over although the first is still open.
+F5 PINNED A viewer's socket is never the active bridge, and the fence does not concern it.
+F6 PINNED A frame of a socket that is not active changes nothing, is not acknowledged, and costs that socket its life.
 F7 GATEWAY A critical event that is sent again on the new socket counts once and is acknowledged.
-F8 GATEWAY After a restart the socket that is named is taken, and none if only replaced ones are left.
-F9 GATEWAY A socket of another sandbox is closed on recovery.
-F10 GATEWAY In a final state every socket is closed and none is taken.
-F11 GATEWAY A socket in memory that the record does not name is closed, and the search goes on.
-F12 GATEWAY The close of the active socket plans one check for a loss, unless the state is final.
-F13 GATEWAY The close of a replaced socket plans none.
-F14 GATEWAY A detach revokes first and closes after, and what comes late is refused.
-F15 GATEWAY A reservation revokes, names the new sandbox and empties the credentials in a single write.
-F16 GATEWAY Before the first claim, an unnamed socket of the right sandbox is active until the next accept.
-F17 GATEWAY Before the first claim, and without a sandbox on record, an unnamed socket is active.
-F18 GATEWAY Of several unnamed sockets all are active until the first accept, and none after.
-F19 GATEWAY After a reservation an unnamed socket is refused and closed.
-F20 GATEWAY Revoked is written as the empty text and never as an absent value.
+F8 PINNED After a restart the socket that is named is taken, and none if only replaced ones are left.
+F9 PINNED A socket of another sandbox is closed on recovery.
+F10 PINNED In a final state every socket is closed and none is taken.
+F11 PINNED A socket in memory that the record does not name is closed, and the search goes on.
+F12 PINNED The close of the active socket plans one check for a loss, unless the state is final.
+F13 PINNED The close of a replaced socket plans none.
+F14 PINNED A detach revokes first and closes after, and what comes late is refused.
+F15 PINNED A reservation revokes, names the new sandbox and empties the credentials in a single write.
+F16 PINNED Before the first claim, an unnamed socket of the right sandbox is active until the next accept.
+F17 PINNED Before the first claim, and without a sandbox on record, an unnamed socket is active.
+F18 PINNED Of several unnamed sockets all are active until the first accept, and none after.
+F19 PINNED After a reservation an unnamed socket is refused and closed.
+F20 PINNED Revoked is written as the empty text and never as an absent value.
 F21 PINNED A wrong sandbox is 403 before the token is looked at, a wrong token 401, a final state 410.
 F22 PINNED What changes while the token is checked refuses the request and leaves the record alone.
 F23 GATEWAY Directly before an accept, the record must still be the one that was authenticated.
-F24 GATEWAY A generation that is dead for good is refused until the next reservation.
-F25 GATEWAY Accepting a bridge does not make a terminal ready; its own event does.
+F24 PINNED A generation that is dead for good is refused until the next reservation.
+F25 PINNED Accepting a bridge does not make a terminal ready; its own event does.
 """
 
 
