@@ -62,9 +62,7 @@ def test_a_setting_is_passed_by_its_own_value_or_in_the_settings_but_never_by_bo
     free = set(SCHEMA["properties"]["settings"]["propertyNames"]["enum"])
 
     assert own & free == set()
-    operators = {
-        variable.name.removeprefix(PREFIX) for variable in VARIABLES if variable.reader is not Reader.GATEWAY
-    }
+    operators = {variable.name.removeprefix(PREFIX) for variable in VARIABLES if variable.reader is not Reader.GATEWAY}
     assert own | free | {"SPRITES_TOKEN", "CACHE", "ELECTION", "LEASE_NAMESPACE"} == operators
 
 
