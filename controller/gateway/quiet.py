@@ -34,7 +34,7 @@ class QuietProtocol(web.RequestHandler):
         options: As for aiohttp's own.
     """
 
-    __slots__ = ("_connections", "_most", "_tell")
+    __slots__ = ("_most", "_server", "_tell")
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class QuietProtocol(web.RequestHandler):
         **options: Any,
     ) -> None:
         super().__init__(manager, loop=loop, **options)
-        self._connections = manager
+        self._server = manager
         self._most = most
         self._tell = tell
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a connection, or cut it where there are too many: each costs memory before it says a word."""
         super().connection_made(transport)
-        if len(self._connections.connections) > self._most:
+        if len(self._server.connections) > self._most:
             self._tell(RefusalCause.BUSY)
             self.force_close()
 
