@@ -33,12 +33,14 @@ The contract of the process:
 
 * A speaker has at most one call to the API server under way, and each call is answered by exactly one event, lost ones
   too (`Lost`, `ReadFailed`, ...). An answer that comes after the call was given up is dropped.
-* `SetTimer` with a name that already runs replaces it.
+* `SetTimer` with a name that already runs replaces it; `Forget` stops those of its speaker.
 * `DrainUpstream` and `AbortUpstream` are each answered by `UpstreamClosed`; where there is no upstream, at once with 0.
 * After `LetSpeak` the process opens the upstream that can type, if there is none, by its plan for reconnecting
   (`plan.reconnect`), drops its replay, and sends what was kept. It may open it again only while `judge_input` passes.
 * `TenureEnded` is fed to every seat when the tenure runs out, `TenureBegan` when `judge_renewal` gives `TenureBegins`;
   in between the frames are refused by `judge_input` anyway, which looks at the clock.
+* After each list, and with each read of an object that bears a lock or a name of our incarnation, `plan_sweep` is asked
+  and its writes carried out: a lock whose write was believed lost may land after its socket went, and nobody else knows.
 * The times of `Rang` do not matter for the invariant, only the two that `fence_tenure` measures do.
 
 The rest of the family
@@ -48,7 +50,7 @@ The rest of the family
 * `fence_ids`: `make_socket_id`, `read_socket_name`, `find_incarnation`
 * `fence_objects`: `ObjectView`, `Lock`, `GatewayEntry`, `LeaseView`, `NoLease`; `view_object`, `view_lease`
 * `fence_patches`: `build_claim`, `build_lock`, `build_clear_lock`, `build_withdrawal`, `build_entry`,
-  `build_drop_entry`, `build_release`, `name_lease`
+  `build_drop_entry`, `name_lease`
 * `fence_tenure`: `TenureRules`, `Term`, `begin_term`, `is_in_tenure`, `may_renew`, `judge_renewal`, `judge_own_lease`,
   `judge_list`, `find_unknown`, `Proof`, `judge_lease`, `judge_break`
 * `fence_upstream`: `Flow`, `may_send`, `note_sent`, `is_ping_due`, `note_ping`, `note_pong`, `is_quiet`, `judge_buffer`

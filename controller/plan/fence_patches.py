@@ -12,7 +12,6 @@ if its parent exists, so the whole of `/status/socket` is tested; status writes 
 
 from typing import Any, Final, TypeAlias
 
-from controller.api.names import FINALIZER
 from controller.plan.fence_objects import GatewayEntry, Lock, ObjectView, render_lock
 
 JsonPatch: TypeAlias = list[dict[str, Any]]
@@ -125,27 +124,6 @@ def build_drop_entry(view: ObjectView, incarnation: str) -> JsonPatch:
         return [*tests, _test("/status/gateways", whole), {"op": "remove", "path": "/status/gateways"}]
     path = f"/status/gateways/{index}"
     return [*tests, _test(f"{path}/incarnation", incarnation), {"op": "remove", "path": path}]
-
-
-def build_release(view: ObjectView, *, version: str, finalizers: tuple[str, ...]) -> JsonPatch:
-    """
-    Build the removal of our finalizer (main resource): only while no lock stands; empty if it is not there.
-
-    Args:
-        view: The object as it was judged.
-        version: Its resourceVersion as it was read.
-        finalizers: All of them, in order.
-    """
-    if FINALIZER not in finalizers:
-        return []
-    path = f"/metadata/finalizers/{finalizers.index(FINALIZER)}"
-    return [
-        _test("/metadata/uid", view.uid),
-        _test("/metadata/resourceVersion", version),
-        _test("/status/socket" if view.has_status else "/status", None),
-        _test(path, FINALIZER),
-        {"op": "remove", "path": path},
-    ]
 
 
 def name_lease(incarnation: str) -> str:

@@ -524,6 +524,21 @@ def test_a_hand_that_takes_the_lock_away_stops_input() -> None:
     assert judge_input(seat, 1, term=TERM, now=NOW) == Refuse(Ending.LOCK_LOST)
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        replace(LOCKED, lock=None),
+        replace(LOCKED, lock=replace(LOCK, socket_id=THEIRS.socket_id)),
+        replace(LOCKED, lock=replace(LOCK, incarnation=OTHER)),
+        replace(LOCKED, lock=replace(LOCK, uid="uid-2")),
+        replace(LOCKED, active_socket_id=THEIRS.socket_id),
+        replace(LOCKED, attached=False),
+    ],
+)
+def test_a_frame_needs_both_marks_whatever_the_phase_says(view: ObjectView) -> None:
+    assert judge_input(replace(speak(), view=view), 1, term=TERM, now=NOW) == Hold()
+
+
 def test_an_older_view_says_nothing() -> None:
     seat, actions = play(speak(), Told(VIEW))
     assert actions == []

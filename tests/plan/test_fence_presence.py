@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from controller.api.conditions import ConditionStatus, Reason
-from controller.api.names import FINALIZER
 from controller.plan.activity import Presence
 from controller.plan.fence import Arrived, take_seat
 from controller.plan.fence import step as take_step
 from controller.plan.fence_objects import GatewayEntry, Lock, ObjectView
-from controller.plan.fence_patches import build_drop_entry, build_entry, build_release, name_lease
+from controller.plan.fence_patches import build_drop_entry, build_entry, name_lease
 from controller.plan.fence_presence import (
     AwaitHolder,
     ReleaseNow,
@@ -92,17 +91,6 @@ def test_an_object_stays_while_a_gateway_may_speak_for_it(lock: Lock | None, rel
 
 def test_a_dead_holders_lock_is_swept_before_an_object_goes() -> None:
     assert isinstance(judge_release(replace(VIEW, deleting=True, lock=LOCK_OF_DEAD), dead=DEADS), SweepFirst)
-
-
-def test_the_finalizer_goes_only_under_a_test_that_no_lock_stands() -> None:
-    assert build_release(VIEW, version="10", finalizers=("other", FINALIZER)) == [
-        {"op": "test", "path": "/metadata/uid", "value": "uid-1"},
-        {"op": "test", "path": "/metadata/resourceVersion", "value": "10"},
-        {"op": "test", "path": "/status/socket", "value": None},
-        {"op": "test", "path": "/metadata/finalizers/1", "value": FINALIZER},
-        {"op": "remove", "path": "/metadata/finalizers/1"},
-    ]
-    assert build_release(VIEW, version="10", finalizers=("other",)) == []
 
 
 @pytest.mark.parametrize(
