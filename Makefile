@@ -14,7 +14,7 @@ ifneq ($(UNKNOWN_PARTS),)
 $(error WITHOUT may name cluster and sprites, not: $(UNKNOWN_PARTS))
 endif
 
-.PHONY: help venv check format test cluster crds demo lab bench lock binaries packages clean
+.PHONY: help venv check format test cluster crds matrix demo lab bench lock binaries packages clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -47,6 +47,9 @@ cluster: packages venv binaries ## Run only the tests on the real API server.
 
 crds: venv ## Write the generated files again: crds/, its copy in charts/, and pages of docs/.
 	$(BIN)/python -m tests.house.generated
+
+matrix: packages venv binaries ## Play the fault matrix, and write docs/fault-matrix.md again.
+	REWRITE_FAULT_MATRIX=1 $(BIN)/pytest tests/cluster/test_fault_matrix.py
 
 demo: packages venv ## Watch a terminal live and die, on a real API server and with real processes.
 	$(BIN)/agentterminal demo
