@@ -44,9 +44,9 @@ SEARCH_LIMIT: Final = timedelta(seconds=5)
 """The proof of a death waits no longer than this for a search."""
 OUTPUT_BYTES: Final = 256 * 1024
 """Some two thousand processes."""
-QUIET: Final = timedelta(seconds=2)
+QUIET: Final = timedelta(seconds=5)
 """Deletions in one sprite that follow each other this closely are searched for together."""
-QUIET_LIMIT: Final = timedelta(seconds=10)
+QUIET_LIMIT: Final = timedelta(seconds=20)
 """And no later than this after the first: a sprite pauses about 30 s after its last session (sprites-api.md 8)."""
 OWED_LIMIT: Final = 10_000
 """So many deleted objects wait for a search; more than that is counted as not known."""
