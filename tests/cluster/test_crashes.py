@@ -332,9 +332,14 @@ def test_a_launch_that_went_down_with_its_sprite_is_searched_for_and_then_unclea
     await_true(lambda: stage.count_runs(name) == 1, "the command to run")
     stage.lab.set_state(name, "cold")
     stage.start()
-    await_true(lambda: stage.lab.requests(cause="find", route="exec.create", sprite=name) != [], "the search")
-    assert stage.world.condition(name, "Reconciling")["reason"] == "Starting"
+    stage.world.await_reason(name, "WakeOwed")
+    assert stage.lab.sprite(name)["true_status"] == "cold", "a restart wakes nobody"
+    stage.lab.set_state(name, "running")
+    asked = {"cause": "find", "route": "exec.create", "sprite": name}
+    await_true(lambda: stage.lab.requests(**asked) != [], "the search", within=45)
+    stage.world.await_reason(name, "Starting")
 
+    stage.lab.set_state(name, "running")
     age_intent(stage, name, seconds=130)
 
     status = stage.world.await_reason(name, "LaunchUnclear", "Stalled")
