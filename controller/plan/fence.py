@@ -40,7 +40,7 @@ The contract of the process:
 * `TenureEnded` is fed to every seat when the tenure runs out, `TenureBegan` when `judge_renewal` gives `TenureBegins`;
   in between the frames are refused by `judge_input` anyway, which looks at the clock.
 * After each list, and with each read of an object that bears a lock or a name of our incarnation, `plan_sweep` is asked
-  and its writes carried out: a lock whose write was believed lost may land after its socket went, and nobody else knows.
+  and its writes carried out: a lock whose write was believed lost may land after its socket went, unknown to all.
 * The times of `Rang` do not matter for the invariant, only the two that `fence_tenure` measures do.
 
 The rest of the family

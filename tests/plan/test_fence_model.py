@@ -7,11 +7,17 @@ searches wider worlds, for minutes.
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from controller.api.names import FINALIZER
 from controller.plan.fence import SendClaim, SendClear, SendLock, SendWithdrawal
-from tests.plan.fence_model import NOTHING, Budget, Found, Model, Scope, Without
+from controller.plan.fence_objects import Lock, ObjectView, render_lock, view_object
+from controller.plan.fence_patches import JsonPatch, build_claim, build_clear_lock, build_lock, build_withdrawal
+from tests.plan.fence_model import NOTHING, Budget, Found, Model, Scope, Without, apply_patch
 
 LONG = os.environ.get("AGENTTERMINAL_FENCE_MODEL") == "long"
 
@@ -171,3 +177,70 @@ def test_of_two_rules_that_guard_one_another_one_is_enough(world: Scope, without
 
     assert found.broken is None
     assert found.whole
+
+
+# --- the model's API server, against the words of RFC 6902 ------------------------------------------------------------
+
+IDS = ("", "by-hand", "at1.2.gateway0.socket00", "at1.3.gateway1.socket01")
+LOCKS = (
+    None,
+    Lock("object0", 2, IDS[2], "gateway0"),
+    Lock("object0", 3, IDS[3], "gateway1", since="T", rest='{"x": 1}'),
+)
+VIEWS = st.builds(
+    ObjectView,
+    uid=st.sampled_from(["object0", "object1"]),
+    generation=st.integers(1, 3),
+    version=st.just(7),
+    deleting=st.booleans(),
+    attached=st.booleans(),
+    active_socket_id=st.sampled_from([None, *IDS]),
+    lock=st.sampled_from(LOCKS),
+)
+
+
+def render(view: ObjectView) -> dict[str, Any]:
+    spec: dict[str, Any] = {"attached": view.attached}
+    if view.active_socket_id is not None:
+        spec["activeSocketId"] = view.active_socket_id
+    metadata = {"uid": view.uid, "generation": view.generation, "resourceVersion": "7", "finalizers": [FINALIZER]}
+    if view.deleting:
+        metadata["deletionTimestamp"] = "2026-11-30T12:00:00Z"
+    status = {} if view.lock is None else {"socket": render_lock(view.lock)}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def patch_plainly(document: dict[str, Any], patch: JsonPatch) -> dict[str, Any] | None:
+    """Apply a JSON patch to a document; a test of an absent place passes for null, as the API server has it."""
+    for one in patch:
+        *way, last = one["path"].strip("/").split("/")
+        place = document
+        for name in way:
+            place = place[name]
+        match one["op"]:
+            case "test" if place.get(last) != one["value"]:
+                return None
+            case "add":
+                place[last] = one["value"]
+            case "remove":
+                del place[last]
+            case _:
+                pass
+    return document
+
+
+@given(before=VIEWS, known=VIEWS, lock=st.sampled_from(LOCKS[1:]), socket_id=st.sampled_from(IDS[1:]))
+def test_the_models_api_server_does_with_our_patches_what_a_plain_reader_of_them_does(
+    before: ObjectView, known: ObjectView, lock: Lock, socket_id: str
+) -> None:
+    patches = [
+        build_claim(known, socket_id),
+        build_lock(known, replace(lock, epoch=known.generation)),
+        build_clear_lock(lock, uid=known.uid),
+        build_withdrawal(known.uid, socket_id),
+    ]
+    for patch in patches:
+        modelled, plain = apply_patch(before, patch), patch_plainly(render(before), patch)
+        assert (modelled is None) is (plain is None)
+        if modelled is not None and plain is not None:
+            assert replace(view_object(plain), generation=modelled.generation) == modelled
