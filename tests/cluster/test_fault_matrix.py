@@ -187,6 +187,8 @@ def matrix(cluster: Cluster, namespace: str) -> Iterator[Matrix]:
     tokens = [word for name in sorted({pair.organization for pair in PAIRS}) for word in ("--token", name_token(name))]
     with EmulatorProcess(*tokens) as emulator, World(cluster, namespace, emulator) as world:
         yield Matrix(world)
+        # So many sprites take longer to end than the emulator itself may.
+        emulator.reset()
 
 
 @pytest.mark.timeout(300)
