@@ -3,15 +3,16 @@
 BIN := .venv/bin
 # Tests run side by side in this many processes.
 JOBS ?= 2
-# Parts to leave out, with their tests: cluster (needs etcd and kube-apiserver), sprites (needs Linux namespaces).
+# Parts to leave out, with their tests: cluster (needs etcd and kube-apiserver), sprites (needs Linux namespaces), chart
+# (needs helm and kube-controller-manager).
 WITHOUT ?=
 
 PARTS := base $(filter-out $(WITHOUT),sprites)
 BLANK := $(subst x,,x x)
 KEPT := not $(subst $(BLANK), and not ,$(strip $(WITHOUT)))
-UNKNOWN_PARTS := $(filter-out cluster sprites,$(WITHOUT))
+UNKNOWN_PARTS := $(filter-out chart cluster sprites,$(WITHOUT))
 ifneq ($(UNKNOWN_PARTS),)
-$(error WITHOUT may name cluster and sprites, not: $(UNKNOWN_PARTS))
+$(error WITHOUT may name chart, cluster and sprites, not: $(UNKNOWN_PARTS))
 endif
 
 .PHONY: help venv check format test cluster crds matrix demo lab bench lock binaries packages clean
@@ -74,6 +75,12 @@ packages:
 binaries: venv
 ifeq ($(filter cluster,$(WITHOUT)),)
 	@$(BIN)/agentterminal control-plane --fetch
+ifeq ($(filter chart,$(WITHOUT)),)
+	@$(BIN)/agentterminal control-plane --fetch --controller-manager
+endif
+endif
+ifeq ($(filter chart,$(WITHOUT)),)
+	@$(BIN)/python -m tests.chart.helm
 endif
 
 clean: ## Remove the environment and everything that was built.

@@ -17,10 +17,13 @@ from controller.metrics import render_metrics_page
 from controller.settings.table import render_settings_page
 from tests.api.spec_page import render_spec_page
 from tests.house.cases import ROOT, render_behaviour_page
+from tests.house.chart_page import render_chart_page
 
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     f"crds/{CRD_NAME}.yaml": render_crd_text,
-    f"charts/agentterminal-operator/crds/{CRD_NAME}.yaml": render_crd_text,
+    "charts/agentterminal-operator/README.md": render_chart_page,
+    "charts/agentterminal-operator/files/crd.yaml": render_crd_text,
+    f"config/crd/{CRD_NAME}.yaml": render_crd_text,
     "docs/behaviour.md": render_behaviour_page,
     "docs/emulator-lies.md": render_lies_page,
     "docs/metrics.md": lambda: f"{render_metrics_page()}\n{render_gateway_metrics()}",

@@ -138,6 +138,7 @@ def plan_test(without: str) -> subprocess.CompletedProcess[str]:
         ("sprites", '-m "not sprites"'),
         ("cluster", '-m "not cluster"'),
         ("cluster sprites", '-m "not cluster and not sprites"'),
+        ("chart", '-m "not chart"'),
     ],
 )
 def test_leaving_out_a_part_leaves_out_its_tests_and_its_packages(without: str, expression: str | None) -> None:
@@ -148,10 +149,11 @@ def test_leaving_out_a_part_leaves_out_its_tests_and_its_packages(without: str, 
     assert (expression in pytest_line) if expression else (" -m " not in pytest_line)
     assert ("sprites" in packages_line) == ("sprites" not in without)
     assert any("control-plane" in line for line in planned) == ("cluster" not in without)
+    assert any("tests.chart.helm" in line for line in planned) == ("chart" not in without)
 
 
 def test_leaving_out_an_unknown_part_is_refused() -> None:
     result = plan_test("curl")
 
     assert result.returncode != 0
-    assert "WITHOUT may name cluster and sprites, not: curl" in result.stderr
+    assert "WITHOUT may name chart, cluster and sprites, not: curl" in result.stderr
