@@ -64,9 +64,7 @@ WORLDS = {
 
 WIDE_WORLDS = {
     "three sockets and a person": Scope(sockets=(0, 1, 0), budget=Budget(hand=1), hands=("revoke", "back")),
-    "three gateways and a person": Scope(
-        sockets=(0, 1, 2), gateways=3, budget=Budget(hand=1), hands=("back",), slow=WRITES
-    ),
+    "three gateways and a person": Scope(sockets=(0, 1, 2), gateways=3, budget=Budget(hand=1), hands=("back",)),
     "a renewal lands late": replace(TIMED, budget=Budget(slow=1, revive=1)),
     "three gateways, of which one dies": Scope(
         sockets=(0, 1, 2), gateways=3, ticks=True, lag=0, shaky=(), budget=Budget(crash=1)
