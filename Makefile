@@ -15,7 +15,7 @@ ifneq ($(UNKNOWN_PARTS),)
 $(error WITHOUT may name chart, cluster and sprites, not: $(UNKNOWN_PARTS))
 endif
 
-.PHONY: help venv check format test cluster crds matrix demo lab bench lock binaries packages clean
+.PHONY: help venv check format test cluster crds matrix demo lab bench lock binaries sdks packages clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -40,7 +40,7 @@ format: venv ## Format the code.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: packages venv binaries ## Run every test, also on the real API server (WITHOUT="cluster sprites" leaves parts out).
+test: packages venv binaries sdks ## Run every test, also on the real API server (WITHOUT="cluster sprites" leaves parts out).
 	$(BIN)/pytest -n $(JOBS) --dist loadscope $(if $(WITHOUT),-m "$(KEPT)")
 
 cluster: packages venv binaries ## Run only the tests on the real API server.
@@ -81,6 +81,12 @@ endif
 endif
 ifeq ($(filter chart,$(WITHOUT)),)
 	@$(BIN)/python -m tests.chart.helm
+endif
+
+sdks: venv
+ifeq ($(filter sprites,$(WITHOUT)),)
+	@.ci/packages sdks
+	@$(BIN)/python -m tests.sdk.node
 endif
 
 clean: ## Remove the environment and everything that was built.

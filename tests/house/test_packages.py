@@ -11,7 +11,7 @@ import pytest
 from controller.settings import environment
 from tests.house.cases import ROOT
 
-EVERYTHING = {"curl", "ps", "setsid", "unshare", "python3"}
+EVERYTHING = {"curl", "npm", "ps", "setsid", "unshare", "python3"}
 SHELL = ["sh", "dirname", "cat"]
 
 
@@ -61,7 +61,7 @@ def build_machine(
 def test_where_everything_is_there_nothing_is_said_or_done(tmp_path: Path, user: int) -> None:
     machine = build_machine(tmp_path, commands=EVERYTHING, user=user)
 
-    result = machine.run("base", "sprites")
+    result = machine.run("base", "sprites", "sdks")
 
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert machine.apt_calls() == []
@@ -92,6 +92,16 @@ def test_a_part_that_is_left_out_is_not_asked_for(tmp_path: Path) -> None:
 
     assert machine.run("base").returncode == 0
     assert machine.run("base", "sprites").returncode == 1
+
+
+def test_nobody_needs_npm_but_for_the_tests_with_the_sdks(tmp_path: Path) -> None:
+    machine = build_machine(tmp_path, commands=EVERYTHING - {"npm"}, user=1000)
+
+    assert machine.run("base", "sprites").returncode == 0
+    result = machine.run("sdks")
+    assert result.returncode == 1
+    assert "    sudo apt-get install --no-install-recommends npm\n" in result.stderr
+    assert "make test WITHOUT=sprites" in result.stderr
 
 
 def test_debians_half_of_python_is_completed(tmp_path: Path) -> None:
@@ -149,6 +159,8 @@ def test_leaving_out_a_part_leaves_out_its_tests_and_its_packages(without: str, 
     assert (expression in pytest_line) if expression else (" -m " not in pytest_line)
     assert ("sprites" in packages_line) == ("sprites" not in without)
     assert any("control-plane" in line for line in planned) == ("cluster" not in without)
+    for step in ("tests.sdk.node", ".ci/packages sdks"):
+        assert any(step in line for line in planned) == ("sprites" not in without)
     assert any("tests.chart.helm" in line for line in planned) == ("chart" not in without)
 
 
