@@ -20,3 +20,9 @@ FIELD_MANAGER: Final = "agentterminal-operator"
 
 REPORTING_CONTROLLER: Final = f"{GROUP}/operator"
 """Who speaks in an Event."""
+
+RECONCILE_REQUEST: Final = f"reconcile.{GROUP}/requestedAt"
+"""The annotation that asks for a look now; any value that was not handled yet does."""
+
+FLUX_RECONCILE_REQUEST: Final = "reconcile.fluxcd.io/requestedAt"
+"""The same in Flux's words; it counts where our own is absent."""

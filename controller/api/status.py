@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from controller.api.conditions import ConditionStatus, ConditionType, Reason
 from controller.api.model import Count, Flag, Generation, Model, Moment, Second, Text, Whole, about
+from controller.api.names import FLUX_RECONCILE_REQUEST, RECONCILE_REQUEST
 from controller.api.situations import Phase
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -282,7 +283,10 @@ class TerminalStatus(Model):
     kill: Annotated[KillStatus | None, about(description="The kill of the session, from request to proof.")] = None
     last_handled_reconcile_at: Annotated[
         Text | None,
-        about(description="The last value of the annotation reconcile.fluxcd.io/requestedAt that was acted on."),
+        about(
+            description=f"The last value of the annotation {RECONCILE_REQUEST} that was acted on, or of "
+            f"{FLUX_RECONCILE_REQUEST} where that is absent."
+        ),
     ] = None
     gateways: Annotated[
         tuple[GatewayStatus, ...],

@@ -19,14 +19,15 @@ from typing import Any, Final, Self, cast
 
 import orjson
 
-from controller.api.names import GROUP
+from controller.api.names import FLUX_RECONCILE_REQUEST, GROUP, RECONCILE_REQUEST
 
 TOMBSTONES_MAX: Final = 4096
 """How many deleted uids are remembered. A late word comes within seconds of a deletion (an answer of our own write that
 was in flight); this many deletions take longer than that."""
 
 _OWN_ANNOTATIONS: Final = f"{GROUP}/"
-FLUX_REQUEST: Final = "reconcile.fluxcd.io/requestedAt"
+_REQUESTS: Final = (RECONCILE_REQUEST, FLUX_RECONCILE_REQUEST)
+"""Those that ask for a look now, in the order in which they count."""
 
 
 def _packed(part: Mapping[str, Any]) -> bytes:
@@ -68,7 +69,7 @@ class Snapshot:
     deleted: datetime | None
     finalizers: tuple[str, ...]
     annotations: tuple[tuple[str, str], ...]
-    """Those that speak to us: our own and the request of `flux reconcile`; in the order of their names."""
+    """Those that speak to us: our own and the requests for a look now; in the order of their names."""
     sprite: str
     """`spec.spriteName`, which never changes; empty only where the schema was bypassed."""
     spec_json: bytes
@@ -103,7 +104,7 @@ class Snapshot:
                 sorted(
                     (intern(key), value)
                     for key, value in (metadata.get("annotations") or {}).items()
-                    if key.startswith(_OWN_ANNOTATIONS) or key == FLUX_REQUEST
+                    if key.startswith(_OWN_ANNOTATIONS) or key in _REQUESTS
                 )
             ),
             sprite=intern(sprite) if isinstance(sprite, str) else "",
@@ -122,6 +123,15 @@ class Snapshot:
     def annotation(self, key: str) -> str | None:
         """Read one of the annotations that speak to us; None where it is absent."""
         return next((value for known, value in self.annotations if known == key), None)
+
+    def requested_at(self) -> str | None:
+        """
+        Read the token of the last request for a look now; None where there is none.
+
+        Where several annotations ask, only the first that counts is read: to answer them in turn in one field would
+        never end. An empty value asks for nothing.
+        """
+        return next((token for key in _REQUESTS if (token := self.annotation(key))), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from controller.engine.limits import Priority
 from controller.engine.observer import SpriteObserver
 from controller.engine.owners import Owners
 from controller.engine.queue import Lane, WorkQueue
-from controller.engine.registry import FLUX_REQUEST, Registry, Snapshot
+from controller.engine.registry import Registry, Snapshot
 from controller.engine.stakes import Stakes, find_source
 from controller.engine.tokens import TokenBook, TokenTrouble
 from controller.engine.writer import Writer
@@ -166,7 +166,7 @@ class Visit:
         self._snapshot = snapshot
         self._spec: TerminalSpec = read_spec(snapshot.spec())
         self._status: TerminalStatus = read_status(snapshot.status())
-        self._requested_at = snapshot.annotation(FLUX_REQUEST)
+        self._requested_at = snapshot.requested_at()
         self.memory = memory
         self.doubt = doubt if doubt is not None else self._find_doubt()
         self.doubt_settled = False

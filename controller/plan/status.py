@@ -60,7 +60,7 @@ def build_status(
         spec: What is declared.
         generation: Of the object that was judged.
         sprite: The last look at its sprite.
-        requested_at: The value of `reconcile.fluxcd.io/requestedAt` that this visit answers.
+        requested_at: The token of the request for a look now that this visit answers.
         now: Wall time.
         hold: What is held for it; None where nobody keeps a book for it (yet), and then what is recorded stands.
     """

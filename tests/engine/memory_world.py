@@ -17,11 +17,11 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final, Self, cast
 
-from controller.api.names import GROUP
+from controller.api.names import GROUP, RECONCILE_REQUEST
 from controller.api.session import Announced, Cause, KillAnswer, Session, Sprite, SpriteState
 from controller.clock import Clock
 from controller.engine.operator import Operator, Outside
-from controller.engine.registry import FLUX_REQUEST, Gone, Snapshot
+from controller.engine.registry import Gone, Snapshot
 from controller.engine.settings import EngineSettings, LivenessSettings
 from controller.kube.client import KubeClient
 from controller.kube.errors import Conflict, Invalid, NotFound
@@ -363,9 +363,9 @@ class MemoryKube:
         self._store(changed)
 
     def request_reconcile(self, name: str, text: str) -> None:
-        """What `flux reconcile` does."""
+        """Ask for a look now."""
         changed = copy.deepcopy(self.objects[name])
-        changed["metadata"].setdefault("annotations", {})[FLUX_REQUEST] = text
+        changed["metadata"].setdefault("annotations", {})[RECONCILE_REQUEST] = text
         self._store(changed)
 
     def delete(self, name: str) -> None:

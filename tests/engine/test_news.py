@@ -53,11 +53,12 @@ def test_our_finalizer_on_an_object_is_no_news() -> None:
         build(version=2, deletionTimestamp="2026-11-30T12:00:00Z"),
         build(version=2, finalizers=[]),
         build(version=2, annotations={"agentterminal.dev/activity": "now"}),
+        build(version=2, annotations={"reconcile.agentterminal.dev/requestedAt": "now"}),
         build(version=2, annotations={"reconcile.fluxcd.io/requestedAt": "now"}),
         build({"phase": "Pending", "socket": {"uid": "u"}}, version=2),
         build({"phase": "Pending", "gateways": [{"incarnation": "a", "viewers": 1}]}, version=2),
     ],
-    ids=["a spec", "a deletion", "our finalizer was taken", "activity", "a request", "a lock", "a gateway"],
+    ids=["a spec", "a deletion", "our finalizer was taken", "activity", "a request", "Flux's", "a lock", "a gateway"],
 )
 def test_what_somebody_else_says_is_news(word: Snapshot) -> None:
     assert is_news(build(), word)

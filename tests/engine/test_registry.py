@@ -46,11 +46,31 @@ def registry() -> Registry:
     return Registry()
 
 
+OURS, FLUXS = "reconcile.agentterminal.dev/requestedAt", "reconcile.fluxcd.io/requestedAt"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "token"),
+    [
+        ({}, None),
+        ({OURS: "a"}, "a"),
+        ({FLUXS: "b"}, "b"),
+        ({OURS: "a", FLUXS: "b"}, "a"),
+        ({OURS: "", FLUXS: "b"}, "b"),
+        ({OURS: ""}, None),
+    ],
+    ids=["nobody asks", "ours", "Flux's", "ours counts", "an empty one asks for nothing", "nothing at all"],
+)
+def test_of_the_requests_for_a_look_one_counts(annotations: dict[str, str], token: str | None) -> None:
+    assert terminal(annotations=annotations).requested_at() == token
+
+
 def test_a_snapshot_keeps_what_we_work_with_and_drops_the_rest() -> None:
     raw = raw_terminal(
         finalizers=["agentterminal.dev/session", "other/one"],
         deletionTimestamp="2026-01-02T04:00:00Z",
         annotations={
+            "reconcile.agentterminal.dev/requestedAt": "today",
             "reconcile.fluxcd.io/requestedAt": "now",
             "agentterminal.dev/x": "1",
             "kubectl.kubernetes.io/last-applied-configuration": "{}",
@@ -67,7 +87,11 @@ def test_a_snapshot_keeps_what_we_work_with_and_drops_the_rest() -> None:
         created=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         deleted=datetime(2026, 1, 2, 4, tzinfo=UTC),
         finalizers=("agentterminal.dev/session", "other/one"),
-        annotations=(("agentterminal.dev/x", "1"), ("reconcile.fluxcd.io/requestedAt", "now")),
+        annotations=(
+            ("agentterminal.dev/x", "1"),
+            ("reconcile.agentterminal.dev/requestedAt", "today"),
+            ("reconcile.fluxcd.io/requestedAt", "now"),
+        ),
         sprite="box",
         spec_json=b'{"spriteName":"box","launch":{"command":["claude"]}}',
         status_json=b'{"phase":"Pending"}',
