@@ -1,0 +1,43 @@
+"""An installation as a user makes it, for as long as a test needs it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from controller.api.names import API_VERSION, CRD_NAME, PLURAL
+from tests.chart.helm import Helm
+from tests.chart.site import Site
+from tests.house.chart_page import CHART
+from tests.support.operator import await_true
+
+RELEASE: Final = "agentterminal-operator"
+CRD_PATH: Final = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD_NAME}"
+
+
+def install(helm: Helm, site: Site, *words: str, chart: Path = CHART) -> None:
+    """Install the chart, or bring the release to these values, and return when the kind is served."""
+    helm.run("upgrade", "--install", RELEASE, str(chart), "--namespace=agents", *words, kubeconfig=site.kubeconfig)
+    await_true(lambda: site.request("GET", f"/apis/{API_VERSION}/{PLURAL}")[0] == 200, "the kind to be served")
+
+
+def uninstall(helm: Helm, site: Site) -> None:
+    """Uninstall the release."""
+    helm.run("uninstall", RELEASE, "--namespace=agents", kubeconfig=site.kubeconfig)
+
+
+def remove_kind(site: Site) -> None:
+    """Delete the kind with everything of it, and return when it is gone."""
+    site.request("DELETE", CRD_PATH)
+    await_true(lambda: site.request("GET", CRD_PATH)[0] == 404, "the kind to be gone")
+
+
+@contextmanager
+def installed(helm: Helm, site: Site, *values: Path) -> Iterator[None]:
+    """Install for a while; afterwards nothing is left, the kind included."""
+    install(helm, site, *(f"--values={path}" for path in values))
+    try:
+        yield
+    finally:
+        uninstall(helm, site)
+        remove_kind(site)
