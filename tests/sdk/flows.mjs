@@ -139,6 +139,10 @@ const flows = {
     return await failing(sprite.execFile('sh', ['-c', 'echo out; echo err >&2; exit 7']));
   },
 
+  async lateOutput() {
+    return await failing(sprite.execFile('sh', ['-c', 'echo soon; (sleep 0.2; echo late) & exit 3']));
+  },
+
   async words() {
     return (await sprite.exec('echo one two')).stdout;
   },

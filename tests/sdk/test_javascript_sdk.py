@@ -166,7 +166,8 @@ def test_it_does_not_wait_for_the_socket_that_lingers(flow: Flow, emulator: Emul
 def test_it_takes_the_binary_exit_whatever_the_text_one_does(flow: Flow, emulator: EmulatorProcess) -> None:
     for text_exit in ("early", "absent"):
         emulator.switch(text_exit=text_exit)
-        assert flow("output") == {"stdout": "out\n", "stderr": "err\n", "exitCode": 0}
+        error = flow("lateOutput")
+        assert (error["exitCode"], error["stdout"]) == (3, "soon\nlate\n")
 
 
 def test_a_failure_carries_the_exit_code_and_both_streams(flow: Flow) -> None:
