@@ -15,7 +15,7 @@ ifneq ($(UNKNOWN_PARTS),)
 $(error WITHOUT may name chart, cluster and sprites, not: $(UNKNOWN_PARTS))
 endif
 
-.PHONY: help venv check format test cluster crds matrix demo lab bench lock binaries sdks packages clean
+.PHONY: help venv check format test cluster crds config matrix demo lab bench lock binaries sdks packages clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -48,6 +48,9 @@ cluster: packages venv binaries ## Run only the tests on the real API server.
 
 crds: venv ## Write the generated files again: crds/, its copy in charts/, and pages of docs/.
 	$(BIN)/python -m tests.house.generated
+
+config: venv ## Write config/base/operator.yaml again, from the chart by helm.
+	$(BIN)/python -m tests.chart.base
 
 matrix: packages venv binaries ## Play the fault matrix, and write docs/fault-matrix.md again.
 	REWRITE_FAULT_MATRIX=1 $(BIN)/pytest tests/cluster/test_fault_matrix.py

@@ -42,8 +42,10 @@ class Site(Cluster):
             self.create_namespace(name)
 
     def create_namespace(self, name: str) -> None:
-        """Make a namespace."""
-        status, answer = self.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
+        """Make a namespace that admits restricted pods only, and warns of whatever would make others."""
+        labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+        body = {"metadata": {"name": name, "labels": labels}}
+        status, answer = self.request("POST", "/api/v1/namespaces", body=body)
         assert status == 201, answer
 
     def request_as(

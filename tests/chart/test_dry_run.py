@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chart.helm import VALUES, Helm
+from tests.chart.helm import VALUES, Helm, find
 from tests.chart.site import Site
 from tests.house.chart_page import CHART
 
@@ -29,6 +29,26 @@ def test_a_real_api_server_takes_everything_that_is_rendered(helm: Helm, site: S
     assert taken.stderr == ""
     assert len(taken.stdout.split()) == rendered.count("\nkind: ")
     assert "deployment.apps/r-operator" in taken.stdout.split()
+
+
+@pytest.mark.parametrize("name", ["as-it-comes", "extended", "gateway-with-a-secret"])
+def test_every_pod_is_admitted_where_only_restricted_pods_are(helm: Helm, site: Site, name: str) -> None:
+    for deployment in helm.render(VALUES / f"{name}.yaml", apis=["monitoring.coreos.com/v1/PodMonitor"]):
+        if deployment["kind"] == "Deployment":
+            pod = {"metadata": {"name": "a"}, "spec": deployment["spec"]["template"]["spec"]}
+            code, answer = site.request("POST", "/api/v1/namespaces/agents/pods?dryRun=All", body=pod)
+            assert code == 201, answer
+
+
+def test_a_pod_that_is_not_restricted_is_refused_there(helm: Helm, site: Site) -> None:
+    loose = {"podSecurityContext.runAsNonRoot": "false"}
+    deployment = find(helm.render(settings=loose), "Deployment")
+    pod = {"metadata": {"name": "a"}, "spec": deployment["spec"]["template"]["spec"]}
+
+    code, answer = site.request("POST", "/api/v1/namespaces/agents/pods?dryRun=All", body=pod)
+
+    assert code == 403
+    assert "violates PodSecurity" in answer["message"]
 
 
 def test_a_dry_run_changes_nothing(helm: Helm, site: Site) -> None:
