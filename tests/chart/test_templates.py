@@ -282,17 +282,18 @@ def test_the_gateway_reads_only_secrets_that_are_named_for_it(helm: Helm) -> Non
     }
 
 
-def test_with_namespaces_the_operators_rights_end_there(helm: Helm) -> None:
-    documents = helm.render(VALUES / "two-teams.yaml")
-    everywhere = [d["roleRef"]["name"] for d in documents if d["kind"] == "ClusterRoleBinding"]
+def test_with_namespaces_the_rights_of_both_end_there(helm: Helm) -> None:
+    documents = helm.render(VALUES / "two-teams.yaml", settings=GATEWAY)
+    everywhere = {d["roleRef"]["name"] for d in documents if d["kind"] == "ClusterRoleBinding"}
     somewhere = {
-        d["metadata"]["namespace"]
+        (d["metadata"]["namespace"], d["roleRef"]["name"])
         for d in documents
         if d["kind"] == "RoleBinding" and d["roleRef"]["kind"] == "ClusterRole"
     }
 
-    assert everywhere == ["agents:r-operator:crd"]
-    assert somewhere == {"team-a", "team-b"}
+    assert everywhere == {"agents:r-operator:crd", "agents:r-operator-gateway:reviews"}
+    roles = ("agents:r-operator", "agents:r-operator-gateway")
+    assert somewhere == {(namespace, role) for namespace in ("team-a", "team-b") for role in roles}
 
 
 # --- Refusals ---------------------------------------------------------------------------------------------------------
