@@ -2,16 +2,17 @@
 What the operator counts about itself.
 
 Problem: one free text in a label, and the time series never end. Promise: every metric and every label stands in this
-module with its closed list of values; what is not in the list counts as `other`; no name of an object, no address and
-no error text is a label; what describes the present (objects, queue, ages) is asked for at the scrape, so that deleted
-objects leave no series behind. Durations are in seconds, sizes in bytes.
+module with its closed list of values; what is not in the list counts as `other`; no address and no error text is a
+label, and names of objects only on `agentterminal_stuck_seconds`, which is capped and can be turned off; what describes
+the present (objects, kills, holds, queue, ages) is asked for at the scrape, so that deleted objects leave no series
+behind. Durations are in seconds, sizes in bytes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -20,6 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from controller import __version__
+from controller.api.conditions import ConditionStatus, ConditionType
 from controller.api.session import Cause
 from controller.api.situations import Situation
 from controller.errors import Failure
@@ -97,6 +99,39 @@ class KillVerdict(StrEnum):
     """A round of attempts ended without proof; another follows."""
 
 
+class WaitCause(StrEnum):
+    """What something waited for that was to be done."""
+
+    QUEUE = "queue"
+    """A due object, for a worker."""
+    BACKOFF = "backoff"
+    """An object whose last visit had failed, for its next try."""
+    LIMITER = "limiter"
+    """A call to the Sprites API, for its turn in the budget of its token."""
+
+
+class KillStage(StrEnum):
+    """How far a kill is that is not proven."""
+
+    ASKED = "Asked"
+    """The end was asked for, and no request for it is settled."""
+    SETTLED = "Settled"
+    """The Sprites API settled the request; the proof is missing."""
+    OWED = "Owed"
+    """The sprite is paused; it is done when it next runs."""
+
+
+class HoldState(StrEnum):
+    """What is known of the task that one terminal wants."""
+
+    HELD = "Held"
+    """It is there: its last refresh was answered, and has not expired."""
+    UNCLEAR = "Unclear"
+    """It may be there: an answer was lost."""
+    MISSING = "Missing"
+    """There is something to hold for, and no task."""
+
+
 ROUTES: Final = (
     "list_sprites",
     "get_sprite",
@@ -132,6 +167,7 @@ RESOURCES: Final = (
     "events",
     "leases",
     "secrets",
+    "serviceaccounts/token",
     "subjectaccessreviews",
     "tokenreviews",
     OTHER,
@@ -140,6 +176,9 @@ RESOURCES: Final = (
 
 _QUICK: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Buckets for what takes milliseconds when all is well."""
+
+_WAITS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Buckets for waits: a back-off is at most 300 s."""
 
 _PATIENT: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 """Buckets for what may take minutes without anything being wrong."""
@@ -155,27 +194,133 @@ class Described:
     meaning: str
 
 
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """An object that is not ready, by its name: the one place where a name becomes a label."""
+
+    namespace: str
+    name: str
+    reason: Situation
+    duration: timedelta
+
+
+HoldCounts = Mapping[tuple[HoldState, str], int]
+"""Terminals by what is known of their task and what it is for."""
+
+
+class Present(Protocol):
+    """Whoever knows the present; asked at every scrape, so it must be quick and must not raise."""
+
+    def count_situations(self) -> Mapping[Situation, int]:
+        """Count objects by situation."""
+        ...
+
+    def count_conditions(self) -> Mapping[tuple[ConditionType, ConditionStatus], int]:
+        """Count objects by the status of each condition."""
+        ...
+
+    def count_kills(self) -> Mapping[KillStage, int]:
+        """Count the kills that are not proven."""
+        ...
+
+    def measure_oldest_kill(self) -> timedelta:
+        """Tell for how long the oldest of them has waited that is not owed; nothing where there is none."""
+        ...
+
+    def list_stuck(self) -> Sequence[Stuck]:
+        """Name those that have not been ready for the longest time, as many as may be named."""
+        ...
+
+
+class _Nobody:
+    """Before anybody knows the present, all counts are zero."""
+
+    def count_situations(self) -> Mapping[Situation, int]:
+        return {}
+
+    def count_conditions(self) -> Mapping[tuple[ConditionType, ConditionStatus], int]:
+        return {}
+
+    def count_kills(self) -> Mapping[KillStage, int]:
+        return {}
+
+    def measure_oldest_kill(self) -> timedelta:
+        return timedelta(0)
+
+    def list_stuck(self) -> Sequence[Stuck]:
+        return ()
+
+
 class _AtScrape(Collector):
-    """Objects by situation, asked for when somebody scrapes."""
+    """
+    What is counted anew when somebody scrapes.
+
+    A value without objects is 0 rather than absent, so that alerts can compare.
+    """
 
     def __init__(self) -> None:
-        self.count: Callable[[], Mapping[Situation, int]] = dict
+        self.present: Present = _Nobody()
+        self.count_holds: Callable[[], HoldCounts] = dict
+        self.measure_idle_holds: Callable[[], Mapping[str, timedelta]] = dict
 
     def describe(self) -> Iterable[Metric]:
-        """Name the metric without counting, which is all that registration needs."""
-        return [self._build_family()]
+        """Name the metrics without counting, which is all that registration needs."""
+        return [
+            _build_family("objects", "Objects by situation.", "situation"),
+            _build_family("conditions", "Objects by the status of each of their conditions.", "type", "status"),
+            _build_family("kills_open", "Kills that are asked for and not proven, by how far they are.", "stage"),
+            _build_family(
+                "kill_oldest_seconds", "For how long the oldest kill has waited for its proof, owed ones left out."
+            ),
+            _build_family(
+                "holds",
+                "Terminals with a task, or with work and none, by what is known of it and cause.",
+                "state",
+                "cause",
+            ),
+            _build_family(
+                "hold_idle_seconds", "The longest time that a held terminal has shown no activity, by cause.", "cause"
+            ),
+            _build_family(
+                "stuck_seconds",
+                "For how long an object has not been ready, for those that have waited longest; see "
+                "`AGENTTERMINAL_METRICS_NAMES`.",
+                "terminal_namespace",
+                "terminal",
+                "reason",
+            ),
+        ]
 
     def collect(self) -> Iterable[Metric]:
-        """Count now; a situation without objects is 0 rather than absent, so that alerts can compare."""
-        family = self._build_family()
-        counts = self.count()
-        for situation in Situation:
-            family.add_metric([situation], counts.get(situation, 0))
-        yield family
+        """Count now."""
+        families = {family.name.removeprefix("agentterminal_"): family for family in self.describe()}
 
-    @staticmethod
-    def _build_family() -> GaugeMetricFamily:
-        return GaugeMetricFamily("agentterminal_objects", "Objects by situation.", labels=["situation"])
+        def add(name: str, value: float, *labels: str) -> None:
+            family = families[name]
+            assert isinstance(family, GaugeMetricFamily)
+            family.add_metric(labels, value)
+
+        situations, conditions = self.present.count_situations(), self.present.count_conditions()
+        for situation in Situation:
+            add("objects", situations.get(situation, 0), situation)
+        for kind in ConditionType:
+            for status in ConditionStatus:
+                add("conditions", conditions.get((kind, status), 0), kind, status)
+        kills, holds, idle = self.present.count_kills(), self.count_holds(), self.measure_idle_holds()
+        for stage in KillStage:
+            add("kills_open", kills.get(stage, 0), stage)
+        add("kill_oldest_seconds", self.present.measure_oldest_kill().total_seconds())
+        for cause in HOLD_CAUSES:
+            for state in HoldState:
+                add("holds", holds.get((state, cause), 0), state, cause)
+            add("hold_idle_seconds", idle.get(cause, timedelta(0)).total_seconds(), cause)
+        for one in self.present.list_stuck():
+            add("stuck_seconds", one.duration.total_seconds(), one.namespace, one.name, one.reason)
+        return families.values()
+
+
+def _build_family(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"agentterminal_{name}", meaning, labels=labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +336,7 @@ class Metrics:
     reconciles: Counter
     reconcile_duration: Histogram
     queue_depth: Gauge
-    queue_wait: Histogram
+    wait: Histogram
     sprites_calls: Counter
     sprites_call_duration: Histogram
     sprites_wakes: Counter
@@ -203,8 +348,8 @@ class Metrics:
     launches: Counter
     adoptions: Counter
     watch_age: Gauge
+    watch_unchecked: Gauge
     loop_lag: Gauge
-    holds: Gauge
     breakers_open: Gauge
     hold_calls: Counter
     held_seconds: Counter
@@ -213,9 +358,20 @@ class Metrics:
     events_dropped: Counter
     _at_scrape: _AtScrape
 
-    def observe_objects(self, count: Callable[[], Mapping[Situation, int]]) -> None:
-        """Name the function that counts objects by situation at each scrape; it must be quick and must not raise."""
-        self._at_scrape.count = count
+    def observe_present(self, present: Present) -> None:
+        """Name who is asked about objects at each scrape."""
+        self._at_scrape.present = present
+
+    def observe_holds(
+        self, count: Callable[[], HoldCounts], measure_idle: Callable[[], Mapping[str, timedelta]]
+    ) -> None:
+        """Name the functions that are asked about holds at each scrape; they must be quick and must not raise."""
+        self._at_scrape.count_holds = count
+        self._at_scrape.measure_idle_holds = measure_idle
+
+    def count_wait(self, cause: WaitCause, duration: timedelta) -> None:
+        """Count for how long something waited that was to be done."""
+        self.wait.labels(cause).observe(duration.total_seconds())
 
     def count_reconcile(self, result: ReconcileResult, duration: timedelta) -> None:
         """Count one visit of an object."""
@@ -308,7 +464,9 @@ def build_metrics() -> Metrics:
         reconciles=counter("reconciles_total", "Visits of objects, by how they ended.", "result"),
         reconcile_duration=histogram("reconcile_duration_seconds", "How long one visit of an object took.", _QUICK),
         queue_depth=gauge("queue_depth", "Objects that wait for a visit and are due."),
-        queue_wait=histogram("queue_wait_seconds", "How long a due object waited for its visit.", _QUICK),
+        wait=histogram(
+            "queue_wait_seconds", "How long a visit or a call waited before it began, by what for.", _WAITS, "cause"
+        ),
         sprites_calls=counter(
             "sprites_calls_total", "Calls to the Sprites API, by route, cause and outcome.", "route", "cause", "outcome"
         ),
@@ -332,8 +490,10 @@ def build_metrics() -> Metrics:
         launches=counter("launches_total", "Launches, by how they ended.", "result"),
         adoptions=counter("adoptions_total", "Sessions that were adopted."),
         watch_age=gauge("watch_age_seconds", "By how much the watch is behind a fresh list; 0 when it is not."),
+        watch_unchecked=gauge(
+            "watch_unchecked_seconds", "Since when the watch was not compared with a complete list of the API server."
+        ),
         loop_lag=gauge("loop_lag_seconds", "By how much the event loop was late when it was last measured."),
-        holds=gauge("holds", "Terminals for which a task may keep a sprite awake."),
         breakers_open=gauge(
             "breakers_open", "Tokens whose sprites are refused (401, 404) many at once: nothing is believed or started."
         ),
@@ -362,6 +522,8 @@ def _begin_at_zero(metrics: Metrics) -> None:
         metrics.kills.labels(verdict)
     for finding in LeftoversFinding:
         metrics.leftovers.labels(finding)
+    for wait in WaitCause:
+        metrics.wait.labels(wait)
     for cause in Cause:
         metrics.sprites_wakes.labels(cause)
     for call in HoldCall:
@@ -379,6 +541,16 @@ def _admit(value: str, allowed: tuple[str, ...]) -> str:
 DESCRIBED_LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "agentterminal_build_info": {"version": ("the version that runs",)},
     "agentterminal_objects": {"situation": tuple(Situation)},
+    "agentterminal_conditions": {"type": tuple(ConditionType), "status": tuple(ConditionStatus)},
+    "agentterminal_kills_open": {"stage": tuple(KillStage)},
+    "agentterminal_holds": {"state": tuple(HoldState), "cause": HOLD_CAUSES},
+    "agentterminal_hold_idle_seconds": {"cause": HOLD_CAUSES},
+    "agentterminal_stuck_seconds": {
+        "terminal_namespace": ("the object's namespace; a scrape has a `namespace` of its own",),
+        "terminal": ("the object's name",),
+        "reason": tuple(Situation),
+    },
+    "agentterminal_queue_wait_seconds": {"cause": tuple(WaitCause)},
     "agentterminal_reconciles_total": {"result": tuple(ReconcileResult)},
     "agentterminal_sprites_calls_total": {"route": ROUTES, "cause": CAUSES, "outcome": SPRITES_OUTCOMES},
     "agentterminal_sprites_call_duration_seconds": {"route": ROUTES},
@@ -403,9 +575,11 @@ def render_metrics_page() -> str:
         "Generated by `make crds` from `controller/metrics.py`; edit that.",
         "",
         (
-            "Served at `/metrics`, as text or OpenMetrics. Every label has a closed list of values; no object's name "
-            "and no error text is a label. A value `other` means that a list is too short: please report it. The usual "
-            "`process_` metrics are there as well."
+            "Served at `/metrics`, as text or OpenMetrics. Every label has a closed list of values; no error text is a "
+            "label, and names of objects stand on `agentterminal_stuck_seconds` alone, for at most "
+            "`AGENTTERMINAL_METRICS_NAMES` of them (0 turns it off). A value `other` means that a list is too short: "
+            "please report it. The usual `process_` metrics are there as well. What to be woken for is in "
+            "[runbooks](runbooks/README.md), what to look at in [dashboard.md](dashboard.md)."
         ),
         "",
         "| Metric | Type | Meaning |",

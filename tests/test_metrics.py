@@ -1,11 +1,12 @@
 """Metrics: closed labels, zeros from the start, and the present asked for at the scrape."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
+from controller.api.conditions import ConditionStatus, ConditionType
 from controller.api.session import Cause
 from controller.api.situations import Situation
 from controller.errors import Failure
@@ -13,19 +14,25 @@ from controller.kube.calls import Resource, Succeeded, Unsettled, Verb
 from controller.metrics import (
     CAUSES,
     DESCRIBED_LABELS,
+    HOLD_CAUSES,
     KUBE_OUTCOMES,
     RESOURCES,
     ROUTES,
     SPRITES_OUTCOMES,
     VERBS,
+    HoldState,
+    KillStage,
     KillVerdict,
     LaunchResult,
     Metrics,
     ReconcileResult,
+    Stuck,
+    WaitCause,
     build_metrics,
     describe_metrics,
     render_metrics_page,
 )
+from controller.plan.activity import HoldCause
 from controller.plan.kill import KillEvidence
 from controller.sprites.reports import Route, Settled
 
@@ -77,6 +84,7 @@ def test_every_word_of_the_rooms_that_are_counted_is_in_the_list_of_its_label() 
     assert set(Verb) <= set(VERBS)
     assert set(Resource) <= set(RESOURCES)
     assert set(KillEvidence) <= set(KillVerdict)
+    assert set(HoldCause) <= set(HOLD_CAUSES)
 
 
 def test_a_kill_without_proof_leaves_no_time_to_proof() -> None:
@@ -91,18 +99,64 @@ def test_a_kill_without_proof_leaves_no_time_to_proof() -> None:
     assert sample(metrics, "kill_proof_seconds_sum") == 3
 
 
+class Known:
+    """What is known of the present, as a test says it."""
+
+    def __init__(self) -> None:
+        self.situations: dict[Situation, int] = {Situation.RUNNING: 2}
+        self.stuck = [Stuck("team", "one", Situation.LOST, timedelta(minutes=5))]
+
+    def count_situations(self) -> Mapping[Situation, int]:
+        return self.situations
+
+    def count_conditions(self) -> Mapping[tuple[ConditionType, ConditionStatus], int]:
+        return {(ConditionType.READY, ConditionStatus.TRUE): 2}
+
+    def count_kills(self) -> Mapping[KillStage, int]:
+        return {KillStage.ASKED: 3}
+
+    def measure_oldest_kill(self) -> timedelta:
+        return timedelta(minutes=1)
+
+    def list_stuck(self) -> Sequence[Stuck]:
+        return self.stuck
+
+
 def test_objects_are_counted_at_the_scrape_so_that_deleted_ones_leave_nothing_behind() -> None:
-    metrics = build_metrics()
-    alive: dict[Situation, int] = {Situation.RUNNING: 2}
+    metrics, known = build_metrics(), Known()
 
-    def count() -> Mapping[Situation, int]:
-        return alive
-
-    metrics.observe_objects(count)
+    metrics.observe_present(known)
     assert sample(metrics, "objects", situation="Running") == 2
     assert sample(metrics, "objects", situation="Lost") == 0
-    alive.clear()
+    assert sample(metrics, "conditions", type="Ready", status="True") == 2
+    assert sample(metrics, "conditions", type="Ready", status="False") == 0
+    assert sample(metrics, "kills_open", stage="Asked") == 3
+    assert sample(metrics, "kill_oldest_seconds") == 60
+    assert sample(metrics, "stuck_seconds", terminal_namespace="team", terminal="one", reason="Lost") == 300
+    known.situations.clear()
+    known.stuck.clear()
     assert sample(metrics, "objects", situation="Running") == 0
+    assert sample(metrics, "stuck_seconds", terminal_namespace="team", terminal="one", reason="Lost") is None
+
+
+def test_holds_are_counted_at_the_scrape_by_state_and_cause() -> None:
+    metrics = build_metrics()
+
+    metrics.observe_holds(lambda: {(HoldState.MISSING, "Activity"): 1}, lambda: {"Viewer": timedelta(hours=1)})
+
+    assert sample(metrics, "holds", state="Missing", cause="Activity") == 1
+    assert sample(metrics, "holds", state="Held", cause="Viewer") == 0
+    assert sample(metrics, "hold_idle_seconds", cause="Viewer") == 3600
+    assert sample(metrics, "hold_idle_seconds", cause="Always") == 0
+
+
+def test_a_wait_is_counted_by_what_it_was_for() -> None:
+    metrics = build_metrics()
+
+    metrics.count_wait(WaitCause.LIMITER, timedelta(seconds=2))
+
+    assert sample(metrics, "queue_wait_seconds_sum", cause="limiter") == 2
+    assert sample(metrics, "queue_wait_seconds_count", cause="backoff") == 0
 
 
 def test_what_alerts_compare_with_exists_before_anything_happened() -> None:
@@ -131,7 +185,8 @@ def test_the_label_lists_name_exactly_the_labels_that_exist() -> None:
         for collector in set(metrics.registry._collector_to_names)
         if isinstance(collector, MetricWrapperBase) and collector._labelnames
     }
-    real["agentterminal_objects"] = {"situation"}
+    present = metrics._at_scrape.describe()
+    real |= {family.name: set(family._labelnames) for family in present if family._labelnames}  # type: ignore[attr-defined]  # a gauge's
 
     assert {name: set(labels) for name, labels in DESCRIBED_LABELS.items()} == real
 

@@ -13,7 +13,8 @@ Source: behaviour cases C1 to C14; design 6 (docs/architecture.md).
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -27,7 +28,7 @@ from controller.engine.limits import Priority
 from controller.engine.observer import SpriteObserver
 from controller.engine.queue import WorkQueue
 from controller.engine.settings import QueueSettings
-from controller.metrics import HoldCall, HoldResult, Metrics
+from controller.metrics import HOLD_CAUSES, OTHER, HoldCall, HoldCounts, HoldResult, HoldState, Metrics
 from controller.plan.activity import (
     Activity,
     Hearing,
@@ -268,14 +269,40 @@ class HoldKeeper:
         terminal = self._find(uid)
         return terminal is not None and terminal.book is not None and is_held(terminal.book, self._clock.monotonic())
 
-    def count(self) -> int:
-        """Count the terminals for which a task may be alive."""
+    def count_holds(self) -> HoldCounts:
+        """
+        Count the terminals by what is known of their task and what it is for.
+
+        One without work and task counts nowhere, nor does one without a task whose sprite is paused: nothing is at
+        risk there, and a call would wake it.
+        """
         now = self._clock.monotonic()
-        return sum(
-            terminal.book is not None and is_held(terminal.book, now)
-            for sprite in self._sprites.values()
-            for terminal in sprite.terminals.values()
-        )
+        counts: Counter[tuple[HoldState, str]] = Counter()
+        for sprite in self._sprites.values():
+            may_run = self._look(sprite.place) in (SpriteState.RUNNING, SpriteState.UNKNOWN)
+            for terminal in sprite.terminals.values():
+                state = _judge_state(terminal, now)
+                if state is not None and (may_run or state is not HoldState.MISSING):
+                    counts[state, _name_held_cause(terminal)] += 1
+        return counts
+
+    def measure_idle(self) -> Mapping[str, timedelta]:
+        """Tell by cause for how long a held terminal has shown no activity: the longest of each."""
+        now, now_time = self._clock.monotonic(), self._clock.now()
+        longest: dict[str, timedelta] = {}
+        for terminal in self._terminals():
+            since = None if terminal.hold is None else terminal.hold.since
+            if since is None or terminal.book is None or not is_held(terminal.book, now):
+                continue
+            latest = None if terminal.activity is None else terminal.activity.latest
+            idle = max(timedelta(0), now_time - max(since, latest or since))
+            cause = _name_held_cause(terminal)
+            longest[cause] = max(idle, longest.get(cause, idle))
+        return longest
+
+    def _terminals(self) -> Iterator[_Terminal]:
+        for sprite in self._sprites.values():
+            yield from sprite.terminals.values()
 
     async def run(self) -> None:
         """Keep all holds, until cancelled."""
@@ -561,6 +588,23 @@ class HoldKeeper:
     def _find(self, uid: str) -> _Terminal | None:
         key = self._where.get(uid)
         return None if key is None else self._sprites[key].terminals[uid]
+
+
+def _judge_state(terminal: _Terminal, now: timedelta) -> HoldState | None:
+    """Say what is known of a terminal's task; None where there is neither task nor work."""
+    book, rules = terminal.book, terminal.wish.rules
+    if book is not None and is_surely_held(book, rules, now):
+        return HoldState.HELD
+    if book is not None and is_held(book, now):
+        return HoldState.UNCLEAR
+    return HoldState.MISSING if isinstance(terminal.work, HoldFor) else None
+
+
+def _name_held_cause(terminal: _Terminal) -> str:
+    """Name what a terminal is held for, or was, while its task only lapses."""
+    before = None if terminal.hold is None else terminal.hold.cause
+    cause = _name_cause(terminal.work) or before or OTHER
+    return cause if cause in HOLD_CAUSES else OTHER
 
 
 def _name_cause(work: Work | None) -> str:

@@ -123,6 +123,7 @@ class SpriteObserver:
         find_stakes: Names the sprites in which objects that use a token (its fingerprint) have something to lose.
         on_breaker: Told the fingerprint of a token whose breaker has opened or closed.
         on_wake: Told the cause of each call that found a sprite paused and got through to it.
+        on_wait: Told for how long each call has waited for its turn in the budget.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class SpriteObserver:
         find_stakes: Callable[[str], Collection[str]] = lambda _: (),
         on_breaker: Callable[[str], None] = lambda _: None,
         on_wake: Callable[[Cause], None] = lambda _: None,
+        on_wait: Callable[[timedelta], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -143,6 +145,7 @@ class SpriteObserver:
         self._find_stakes = find_stakes
         self._on_breaker = on_breaker
         self._on_wake = on_wake
+        self._on_wait = on_wait
         self._tokens: dict[str, _TokenBook] = {}
 
     async def look_at_sprite(self, token: Token, name: str, *, wanted_id: str | None, since: timedelta) -> SpriteLook:
@@ -234,10 +237,12 @@ class SpriteObserver:
     async def _enter(self, book: _TokenBook, priority: Priority, cause: Cause | None = None) -> None:
         """Wait for a turn; whoever waited is told of an incident that has begun meanwhile."""
         self._demand_closed(book, cause)
+        begun = self._clock.monotonic()
         try:
             await book.limiter.enter(priority)
         except Paused as paused:
             raise Throttled(str(paused), retry_after=paused.left) from None
+        self._on_wait(self._clock.monotonic() - begun)
         self._demand_closed(book, cause)
 
     def _demand_closed(self, book: _TokenBook, cause: Cause | None) -> None:

@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from controller.api.conditions import Reason
 from controller.api.names import FINALIZER
 from controller.api.session import Cause, Identity
-from controller.api.situations import Situation
 from controller.api.terminal import LeftoversResult, LeftoversStatus
 from controller.clock import Clock
+from controller.engine.census import Census
 from controller.engine.keeper import HoldKeeper
 from controller.engine.launcher import Launcher, Place
 from controller.engine.leftovers import LeftoverSearch
 from controller.engine.liveness import LoopLag
 from controller.engine.observer import SpriteObserver
 from controller.engine.owners import Claim, Owners, read_claim
-from controller.engine.queue import Lane, WorkQueue
+from controller.engine.queue import Lane, Wait, WorkQueue
 from controller.engine.reconcile import Reconciler
 from controller.engine.registry import Change, Gone, Registry, Snapshot
 from controller.engine.resync import Lister, Resync
@@ -38,7 +38,7 @@ from controller.engine.writer import GATEWAYS_PARTS, Writer
 from controller.errors import OutsideError
 from controller.kube.client import KubeClient
 from controller.kube.events import EventRecorder, EventType, ObjectRef
-from controller.metrics import LeftoversFinding, Metrics, ReconcileResult
+from controller.metrics import LeftoversFinding, Metrics, ReconcileResult, WaitCause
 from controller.plan.hold_settings import HoldSettings
 from controller.plan.kill import Presence, find_presence
 from controller.plan.leftovers import describe_leftovers
@@ -115,10 +115,10 @@ class Operator:
         self._metrics = metrics
         self._events = outside.events
         self._tenure = tenure
-        self._situations: dict[str, Situation] = {}
+        self._census = Census(clock, names=settings.metrics_names)
         self._refreshed = asyncio.Event()
         self.registry = Registry()
-        self.queue = WorkQueue(clock, settings.queue, luck)
+        self.queue = WorkQueue(clock, settings.queue, luck, self._count_wait)
         self._owners = Owners()
         self._stakes = Stakes()
         self._observer = SpriteObserver(
@@ -129,6 +129,7 @@ class Operator:
             find_stakes=self._stakes.names,
             on_breaker=self._take_breaker,
             on_wake=metrics.count_wake,
+            on_wait=lambda duration: metrics.count_wait(WaitCause.LIMITER, duration),
         )
         tokens = TokenBook(outside.kube, clock, outside.own_token)
         self._keeper = HoldKeeper(
@@ -180,10 +181,11 @@ class Operator:
         self.loop_lag = LoopLag(clock, settings.liveness, self._take_sample)
         self._events_lost = 0
         metrics.watch_age.set_function(self._measure_watch_age)
-        metrics.holds.set_function(self._keeper.count)
+        metrics.watch_unchecked.set_function(self._measure_watch_unchecked)
+        metrics.observe_holds(self._keeper.count_holds, self._keeper.measure_idle)
         metrics.breakers_open.set_function(self._observer.count_open)
         metrics.queue_depth.set_function(lambda: sum(self.queue.depth(lane) for lane in Lane))
-        metrics.observe_objects(self._count_objects)
+        metrics.observe_present(self._census)
 
     def take_word(self, word: Snapshot | Gone) -> None:
         """Take in what the watch or a resync says about an object, and plan a visit where it is news."""
@@ -229,7 +231,7 @@ class Operator:
         """Forget an object that is gone, and wake those who waited for its session."""
         self.registry.forget(uid)
         self._reconciler.forget(uid)
-        self._situations.pop(uid, None)
+        self._census.drop(uid)
         self._stakes.drop(uid)
         self.queue.drop(uid)
         self._wake(self._owners.drop(uid))
@@ -272,6 +274,7 @@ class Operator:
     async def _plan_first_visits(self) -> None:
         """Begin to plan visits: at first of everything that was seen so far, and from now on of what is news."""
         self._is_leading = True
+        self._census.open()
         for number, snapshot in enumerate(tuple(self.registry), start=1):
             self._plan_visit(snapshot, snapshot.spec(), snapshot.status(), is_first=True)
             if number % PORTION == 0:
@@ -307,7 +310,7 @@ class Operator:
             self._stakes.put(snapshot.uid, find_source(snapshot.namespace, spec), snapshot.sprite)
         else:
             self._stakes.drop(snapshot.uid)
-        self._situations[snapshot.uid] = _read_situation(status)
+        self._census.put(snapshot, spec, status)
         return spec, status
 
     def _warn_of_idle_hold(self, uid: str) -> None:
@@ -349,14 +352,20 @@ class Operator:
     def _measure_watch_age(self) -> float:
         return self.resync.lag.total_seconds()
 
-    def _count_objects(self) -> Mapping[Situation, int]:
-        """Count by situation; who stands by counts none, so that a sum over all replicas is true."""
-        if not self._is_leading:
-            return {}
-        counts: dict[Situation, int] = {}
-        for situation in self._situations.values():
-            counts[situation] = counts.get(situation, 0) + 1
-        return counts
+    def _measure_watch_unchecked(self) -> float:
+        return self.resync.unchecked.total_seconds()
+
+    def _count_wait(self, wait: Wait, duration: timedelta) -> None:
+        """Count a wait that somebody may mind; a planned one is nobody's delay."""
+        match wait:
+            case Wait.QUEUE:
+                self._metrics.count_wait(WaitCause.QUEUE, duration)
+            case Wait.BACKOFF:
+                self._metrics.count_wait(WaitCause.BACKOFF, duration)
+            case Wait.PLANNED:
+                pass
+            case _:
+                assert_never(wait)
 
     # --- what is known of sprites -------------------------------------------------------------------------------------
 
@@ -391,7 +400,6 @@ class Operator:
         """Be one worker: visit what is due, one object at a time."""
         while True:
             item = await self.queue.get()
-            self._metrics.queue_wait.observe(item.waited.total_seconds())
             begun = self._clock.monotonic()
             try:
                 result = await self._visit(item.key)
@@ -515,11 +523,3 @@ def is_at_rest(snapshot: Snapshot, spec: Mapping[str, Any], status: Mapping[str,
 
 def _judge_lane(snapshot: Snapshot, spec: Mapping[str, Any]) -> Lane:
     return Lane.URGENT if snapshot.deleted is not None or spec.get("terminated") else Lane.NORMAL
-
-
-def _read_situation(status: Mapping[str, Any]) -> Situation:
-    """Read the situation off the condition that always carries it."""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "Reconciling" and condition.get("reason") in Situation.__members__.values():
-            return Situation(condition["reason"])
-    return Situation.PENDING

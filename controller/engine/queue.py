@@ -11,7 +11,7 @@ Source: design.md 4, kopf.md 16.2; the manners are those of client-go's work que
 import asyncio
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -111,12 +111,20 @@ class WorkQueue:
         clock: Its monotonic time must run like the loop's.
         settings: Back-off and shares.
         rng: The luck in the back-off.
+        on_wait: Told every wait that has ended, and what it was for.
     """
 
-    def __init__(self, clock: Clock, settings: QueueSettings, rng: Random) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        settings: QueueSettings,
+        rng: Random,
+        on_wait: Callable[[Wait, timedelta], None] = lambda _wait, _duration: None,
+    ) -> None:
         self._clock = clock
         self._settings = settings
         self._rng = rng
+        self._on_wait = on_wait
         self._lanes: dict[Lane, OrderedDict[str, _Wish]] = {lane: OrderedDict() for lane in Lane}
         self._active: dict[str, Lane] = {}
         self._again: dict[str, _Wish] = {}
@@ -190,7 +198,7 @@ class WorkQueue:
         key, wish = self._lanes[lane].popitem(last=False)
         self._active[key] = lane
         waited = now - wish.since
-        self._waits[Wait.QUEUE] = self._waits[Wait.QUEUE].plus(waited)
+        self._note_wait(Wait.QUEUE, waited)
         return Item(key, lane, waited)
 
     def done(self, key: str) -> None:
@@ -262,6 +270,10 @@ class WorkQueue:
         """Count the failures of a key since it last succeeded."""
         return self._failures.get(key, 0)
 
+    def _note_wait(self, wait: Wait, duration: timedelta) -> None:
+        self._waits[wait] = self._waits[wait].plus(duration)
+        self._on_wait(wait, duration)
+
     def _drop_all_but(self, keys: Set[str]) -> None:
         for waiting in self._lanes.values():
             for key in [key for key in waiting if key not in keys]:
@@ -322,7 +334,7 @@ class WorkQueue:
             if plan is None or plan.number != number:
                 continue
             del self._plans[key]
-            self._waits[plan.wait] = self._waits[plan.wait].plus(plan.due - plan.asked)
+            self._note_wait(plan.wait, plan.due - plan.asked)
             self._admit(key, _Wish(plan.lane, plan.due))
 
     def _next_lane(self) -> Lane | None:

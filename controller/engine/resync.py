@@ -82,6 +82,7 @@ class Resync:
         self._on_stripped = on_stripped
         self._suspicions = Suspicions()
         self._looked: timedelta | None = None
+        self._begun: timedelta | None = None
         self.looks = 0
         """Complete looks since the start."""
         self.failures = 0
@@ -90,6 +91,7 @@ class Resync:
     async def run(self) -> None:
         """Look, for ever. The first look comes after one interval: the pump lists at the start itself."""
         pause = self._settings.interval
+        self._begun = self._clock.monotonic()
         while True:
             await self._clock.sleep(pause)
             pause = self._settings.interval
@@ -139,6 +141,12 @@ class Resync:
         for sight in findings.vanished:
             await self._confirm(sight)
         return findings
+
+    @property
+    def unchecked(self) -> timedelta:
+        """Tell since when nothing was compared: while lists fail, nobody knows whether the watch is behind."""
+        last = self._begun if self._looked is None else self._looked
+        return timedelta(0) if last is None else self._clock.monotonic() - last
 
     @property
     def lag(self) -> timedelta:

@@ -103,6 +103,10 @@ class EngineSettings:
     full_check_interval: timedelta = timedelta(hours=1)
     """Every object is reconciled at least this often, whatever was missed; spread by jitter."""
 
+    metrics_names: int = 20
+    """So many objects that are not ready are named in the metrics: a person reads no more, and a series costs memory in
+    every Prometheus. 0 names none."""
+
     queue: QueueSettings = field(default_factory=QueueSettings)
     resync: ResyncSettings = field(default_factory=ResyncSettings)
     liveness: LivenessSettings = field(default_factory=LivenessSettings)
@@ -110,6 +114,7 @@ class EngineSettings:
     def __post_init__(self) -> None:
         _refuse(
             ("workers", "must be at least 1", self.workers < 1),
+            ("metrics_names", "must not be negative", self.metrics_names < 0),
             ("metadata_interval", "must be longer than zero", self.metadata_interval <= _NO_TIME),
             ("full_check_interval", "must be longer than zero", self.full_check_interval <= _NO_TIME),
             (

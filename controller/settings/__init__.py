@@ -56,6 +56,7 @@ from controller.settings.table import (
     LOG_LEVEL,
     METADATA_SECONDS,
     METRICS_ADDRESS,
+    METRICS_NAMES,
     METRICS_PORT,
     NAMESPACES,
     OWN_TOKEN_NAMESPACES,
@@ -234,6 +235,7 @@ def read_operator_settings(environ: Mapping[str, str]) -> OperatorSettings:
         engine=EngineSettings(
             workers=reading.required(WORKERS),
             metadata_interval=timedelta(seconds=reading.required(METADATA_SECONDS)),
+            metrics_names=reading.required(METRICS_NAMES),
             resync=ResyncSettings(interval=timedelta(seconds=reading.required(RESYNC_SECONDS))),
         ),
         log=LogSettings(level=reading.required(LOG_LEVEL), format=reading.required(LOG_FORMAT)),

@@ -120,6 +120,14 @@ METRICS_PORT: Final = Variable(
     default_words="9464",
     meaning="The port of the same; 0 takes any free one and logs it.",
 )
+METRICS_NAMES: Final = Variable(
+    name=f"{PREFIX}METRICS_NAMES",
+    rule=whole_number(0, 1_000),
+    default=20,
+    default_words="20",
+    meaning="How many objects that are not ready `agentterminal_stuck_seconds` names, those first that have waited "
+    "longest; 0 names none.",
+)
 ELECTION: Final = Variable(
     name=f"{PREFIX}ELECTION",
     rule=SWITCH,
@@ -364,6 +372,7 @@ VARIABLES: Final[tuple[Variable[Any], ...]] = (
     NAMESPACES,
     METRICS_ADDRESS,
     METRICS_PORT,
+    METRICS_NAMES,
     ELECTION,
     LEASE_NAMESPACE,
     LEASE_NAME,

@@ -63,6 +63,7 @@ def test_every_variable_is_read() -> None:
             NAMESPACES="team-a,team-b",
             METRICS_ADDRESS="::",
             METRICS_PORT="0",
+            METRICS_NAMES="0",
             WORKERS="3",
             SPRITES_REQUESTS_PER_SECOND="7",
             METADATA_SECONDS="5",
@@ -79,6 +80,7 @@ def test_every_variable_is_read() -> None:
     assert settings.own_token == OwnTokenSettings(TokenFile(Path("/run/secrets/token")), ("team-a", "team-*"), ("*",))
     assert settings.namespaces == ("team-a", "team-b")
     assert (settings.metrics_address, settings.metrics_port) == ("::", 0)
+    assert settings.engine.metrics_names == 0
     assert settings.engine.workers == 3
     assert settings.engine.metadata_interval == timedelta(seconds=5)
     assert settings.engine.resync.interval == timedelta(seconds=10)
