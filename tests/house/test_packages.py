@@ -11,8 +11,9 @@ import pytest
 from controller.settings import environment
 from tests.house.cases import ROOT
 
-EVERYTHING = {"curl", "npm", "ps", "setsid", "unshare", "python3"}
-SHELL = ["sh", "dirname", "cat"]
+EVERYTHING = {"curl", "npm", "prometheus", "promtool", "ps", "setsid", "unshare", "python3"}
+SHELL = ["sh", "dirname", "cat", "chmod", "rm"]
+PARTS = ("base", "prometheus", "sprites")
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,30 @@ def test_nobody_needs_npm_but_for_the_tests_with_the_sdks(tmp_path: Path) -> Non
     assert "make test WITHOUT=sprites" in result.stderr
 
 
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_an_installation_starts_no_service_and_leaves_no_rule_about_it(tmp_path: Path, asked_before: bool) -> None:
+    machine = build_machine(tmp_path, commands=EVERYTHING - {"prometheus"} | {"invoke-rc.d"}, user=0)
+    policy, seen = tmp_path / "policy-rc.d", tmp_path / "seen"
+    (tmp_path / "apt-get").write_text(f"#!{shutil.which('sh')}\n{policy}; echo $? >> {seen}\n")
+    if asked_before:
+        policy.write_text("#!/bin/sh\nexit 104\n")
+        policy.chmod(0o755)
+
+    assert machine.run(*PARTS).returncode == 0
+
+    # Once for the update, and once for the installation.
+    assert seen.read_text().split() == ["104" if asked_before else "101"] * 2
+    assert policy.exists() == asked_before
+
+
+def test_somebody_who_installs_prometheus_by_hand_hears_of_its_service(tmp_path: Path) -> None:
+    result = build_machine(tmp_path, commands=EVERYTHING - {"promtool"}, user=1000).run(*PARTS)
+
+    assert "apt-get install --no-install-recommends prometheus\n" in result.stderr
+    assert "systemctl mask prometheus" in result.stderr
+    assert "make test WITHOUT=prometheus" in result.stderr
+
+
 def test_debians_half_of_python_is_completed(tmp_path: Path) -> None:
     machine = build_machine(tmp_path, commands=EVERYTHING, user=0, whole_python=False)
 
@@ -147,6 +172,7 @@ def plan_test(without: str) -> subprocess.CompletedProcess[str]:
         ("", None),
         ("sprites", '-m "not sprites"'),
         ("cluster", '-m "not cluster"'),
+        ("prometheus", '-m "not prometheus"'),
         ("cluster sprites", '-m "not cluster and not sprites"'),
         ("chart", '-m "not chart"'),
     ],
@@ -157,7 +183,8 @@ def test_leaving_out_a_part_leaves_out_its_tests_and_its_packages(without: str, 
     pytest_line = next(line for line in planned if "/pytest " in line)
     packages_line = next(line for line in planned if line.startswith(".ci/packages base"))
     assert (expression in pytest_line) if expression else (" -m " not in pytest_line)
-    assert ("sprites" in packages_line) == ("sprites" not in without)
+    for part in ("sprites", "prometheus"):
+        assert (part in packages_line.split()) == (part not in without)
     assert any("control-plane" in line for line in planned) == ("cluster" not in without)
     for step in ("tests.sdk.node", ".ci/packages sdks"):
         assert any(step in line for line in planned) == ("sprites" not in without)
@@ -168,4 +195,4 @@ def test_leaving_out_an_unknown_part_is_refused() -> None:
     result = plan_test("curl")
 
     assert result.returncode != 0
-    assert "WITHOUT may name chart, cluster and sprites, not: curl" in result.stderr
+    assert "WITHOUT may name chart, cluster, prometheus and sprites, not: curl" in result.stderr
