@@ -71,7 +71,7 @@ def test_where_everything_is_there_nothing_is_said_or_done(tmp_path: Path, user:
 def test_root_on_debian_installs_what_is_missing_after_one_update(tmp_path: Path) -> None:
     machine = build_machine(tmp_path, commands=EVERYTHING - {"unshare", "ps"}, user=0)
 
-    assert machine.run("base", "sprites").returncode == 0
+    assert machine.run(*PARTS).returncode == 0
 
     assert machine.apt_calls() == ["update -q", "install -q -y --no-install-recommends procps util-linux"]
 
@@ -80,7 +80,7 @@ def test_root_on_debian_installs_what_is_missing_after_one_update(tmp_path: Path
 def test_anybody_else_gets_the_line_to_run_and_a_failure(tmp_path: Path, user: int, debian: bool) -> None:
     machine = build_machine(tmp_path, commands=EVERYTHING - {"curl"}, user=user, debian=debian)
 
-    result = machine.run("base", "sprites")
+    result = machine.run(*PARTS)
 
     assert result.returncode == 1
     assert "    sudo apt-get install --no-install-recommends curl\n" in result.stderr
@@ -92,13 +92,13 @@ def test_a_part_that_is_left_out_is_not_asked_for(tmp_path: Path) -> None:
     machine = build_machine(tmp_path, commands=EVERYTHING - {"unshare"}, user=1000)
 
     assert machine.run("base").returncode == 0
-    assert machine.run("base", "sprites").returncode == 1
+    assert machine.run(*PARTS).returncode == 1
 
 
 def test_nobody_needs_npm_but_for_the_tests_with_the_sdks(tmp_path: Path) -> None:
     machine = build_machine(tmp_path, commands=EVERYTHING - {"npm"}, user=1000)
 
-    assert machine.run("base", "sprites").returncode == 0
+    assert machine.run(*PARTS).returncode == 0
     result = machine.run("sdks")
     assert result.returncode == 1
     assert "    sudo apt-get install --no-install-recommends npm\n" in result.stderr
