@@ -32,6 +32,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "operator": Entry(
         "controller.cli.operator", "operator_command", "Run the operator against a cluster, in the foreground."
     ),
+    "gateway": Entry(
+        "controller.cli.gateway", "gateway_command", "Let people attach to terminals by their Kubernetes identity."
+    ),
     "crd": Entry("controller.cli.crd", "crd_command", "Print the CustomResourceDefinition of AgentTerminal as YAML."),
     "demo": Entry("controller.cli.demo", "demo_command", "Watch three terminals live and die."),
     "lab": Entry("controller.cli.lab", "lab_command", "Keep the demo's world running in the foreground."),
@@ -78,7 +81,8 @@ def cli() -> None:
     """
     Declare the terminals of AI agents in Fly.io Sprites.
 
-    `agentterminal demo` shows it on this machine; `agentterminal operator` runs it against a cluster.
+    `agentterminal demo` shows it on this machine; `agentterminal operator` runs it against a cluster,
+    and `agentterminal gateway` lets people attach.
     """
 
 

@@ -16,12 +16,13 @@ from typing import Final
 import click
 import uvloop
 
+from controller.cli.login import choose_login
+from controller.cli.own_token import build_own_token
 from controller.clock import SystemClock
 from controller.engine.elector import Candidate, Elector
 from controller.engine.liveness import LivenessFacts, PumpState, TenureState, judge_liveness, judge_readiness
 from controller.engine.operator import Operator, Outside
 from controller.engine.schema import observe_lacking
-from controller.engine.tokens import OwnToken
 from controller.handlers.pump import Pump, PumpSettings
 from controller.handlers.web import Web, WebSettings
 from controller.kube.calls import KubeCallReport
@@ -32,20 +33,18 @@ from controller.kube.credentials import (
     read_connection_facts,
 )
 from controller.kube.events import EventRecorder
-from controller.kube.settings import InCluster, Kubeconfig, KubeSettings
+from controller.kube.settings import KubeSettings
 from controller.logs import configure_logging
 from controller.metrics import Metrics, build_metrics
 from controller.settings import (
     ElectionSettings,
     OperatorSettings,
-    OwnTokenSettings,
     environment,
     read_operator_settings,
 )
 from controller.settings.table import render_settings_help
 from controller.sprites.client import SpritesClient
 from controller.sprites.reports import CallReport
-from controller.sprites.token import Token, TokenUnreadable
 from controller.tenure import LeasedTenure, Tenure
 
 log = logging.getLogger(__name__)
@@ -100,18 +99,6 @@ def _spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
-
-
-def choose_login(kubeconfig: str | None, context: str | None) -> InCluster | Kubeconfig:
-    """Choose how to log in: what was named, else $KUBECONFIG, else the pod's service account, else the usual file."""
-    environ = environment()
-    named = kubeconfig or environ.get("KUBECONFIG")
-    if named:
-        return Kubeconfig(paths=named, context=context)
-    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
-    if host and port and context is None:
-        return InCluster(host, port)
-    return Kubeconfig(context=context)
 
 
 class _AskedToEnd(Exception):
@@ -175,7 +162,7 @@ async def run_operator(settings: OperatorSettings, kube_settings: KubeSettings, 
     ):
         events = EventRecorder(kube, clock, reporting_instance=socket.gethostname())
         operator = Operator(
-            Outside(kube, sprites, events, _build_own_token(settings.own_token)),
+            Outside(kube, sprites, events, build_own_token(settings.own_token)),
             settings.engine,
             per_second=settings.sprites_requests_per_second,
             metrics=metrics,
@@ -183,6 +170,7 @@ async def run_operator(settings: OperatorSettings, kube_settings: KubeSettings, 
             tenure=tenure,
             luck=random.Random(),  # noqa: S311  # Jitter needs no secrecy.
             draw_nonce=_draw_nonce,
+            lease_namespace=settings.lease_namespace or credentials.facts.namespace or _FALLBACK_NAMESPACE,
             namespaces=settings.namespaces or (),
             lacking=await observe_lacking(lookout, clock),
             lookout=lookout,
@@ -280,24 +268,6 @@ def _judge_tenure(tenure: Tenure) -> TenureState:
         return TenureState.HELD
     is_before = isinstance(tenure, LeasedTenure) and not tenure.has_begun
     return TenureState.NONE if is_before else TenureState.OVERDUE
-
-
-def _build_own_token(settings: OwnTokenSettings | None) -> OwnToken | None:
-    """Give the engine the operator's own token, read again whenever its file changes."""
-    if settings is None:
-        return None
-    source = settings.source
-
-    def read() -> Token | None:
-        if isinstance(source, Token):
-            return source
-        try:
-            return Token.read(source.path.read_text())
-        except (OSError, UnicodeDecodeError, TokenUnreadable) as error:
-            log.warning("The operator's own token cannot be read.", extra={"fault": type(error).__name__})
-            return None
-
-    return OwnToken(read, settings.namespaces, settings.sprites)
 
 
 def _draw_nonce() -> str:

@@ -21,6 +21,7 @@ OPERATOR_COMMAND: Final = (sys.executable, "-P", "-m", "controller.cli.main", "o
 
 REPOSITORY: Final = Path(__file__).parents[2]
 RULES: Final = REPOSITORY / "charts/agentterminal-operator/files/rules.yaml"
+GATEWAY_RULES: Final = REPOSITORY / "charts/agentterminal-operator/files/gateway-rules.yaml"
 
 PLAIN_HELP: Final = (
     "Run sessions without namespaces, where the system has none. Lost are: a sprite's own /home/sprite, /tmp and"

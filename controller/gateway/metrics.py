@@ -16,26 +16,36 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
 from controller import __version__
+from controller.gateway.chair import Former
 from controller.gateway.refusals import RefusalCause
 from controller.gateway.terminals import EndCause
 from controller.gateway.wishes import Route
 from controller.metrics import KUBE_OUTCOMES, OTHER, RESOURCES, VERBS
+from controller.plan.fence_closing import Ending
 
 OK: Final = "Ok"
 """The answer of a request that was not refused."""
 
 ANSWERS: Final = (OK, *RefusalCause)
 
+DIRECTIONS: Final = ("in", "out")
+
 LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "agentterminal_build_info": {"version": ("the version that runs",)},
     "agentterminal_gateway_requests_total": {"route": tuple(Route), "answer": ANSWERS},
     "agentterminal_gateway_sockets_ended_total": {"cause": tuple(EndCause)},
+    "agentterminal_gateway_endings_total": {"ending": tuple(Ending)},
+    "agentterminal_gateway_takeover_duration_seconds": {"former": tuple(Former)},
+    "agentterminal_gateway_bytes_total": {"direction": DIRECTIONS},
     "agentterminal_kube_calls_total": {"verb": VERBS, "resource": RESOURCES, "outcome": KUBE_OUTCOMES},
     "agentterminal_kube_call_duration_seconds": {"verb": VERBS},
 }
 """Every label and its closed list of values."""
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+_LONG_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0)
+"""A takeover from a dead replica takes 7 to 15 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,11 @@ class GatewayMetrics:
     admission: Histogram
     sockets: Gauge
     sockets_ended: Counter
+    endings: Counter
+    speaking: Histogram
+    undrained: Counter
+    undrained_bytes: Counter
+    carried: Counter
     kube_calls: Counter
     kube_call_duration: Histogram
 
@@ -61,6 +76,24 @@ class GatewayMetrics:
     def count_socket_end(self, cause: str) -> None:
         """Count a socket that the doors ended."""
         self.sockets_ended.labels(cause).inc()
+
+    def count_ending(self, ending: str) -> None:
+        """Count a socket that has ended, by the word that its client was told."""
+        self.endings.labels(ending).inc()
+
+    def count_speaking(self, former: str, took: timedelta) -> None:
+        """Count somebody who came to speak, by who spoke before, and how long it took."""
+        self.speaking.labels(former).observe(took.total_seconds())
+
+    def count_undrained(self, unconfirmed_bytes: int) -> None:
+        """Count a lock that was let go although so many bytes of input were on the way."""
+        self.undrained.inc()
+        self.undrained_bytes.inc(unconfirmed_bytes)
+
+    def count_bytes(self, *, sent: int, received: int) -> None:
+        """Count terminal bytes to and from people."""
+        self.carried.labels("out").inc(sent)
+        self.carried.labels("in").inc(received)
 
     def count_kube_call(self, verb: str, resource: str, outcome: str, duration: timedelta) -> None:
         """Count one exchange with the Kubernetes API."""
@@ -105,6 +138,35 @@ def build_gateway_metrics() -> GatewayMetrics:
             ["cause"],
             registry=registry,
         ),
+        endings=Counter(
+            "agentterminal_gateway_endings_total",
+            "Sockets that have ended, by the word that the client was told.",
+            ["ending"],
+            registry=registry,
+        ),
+        speaking=Histogram(
+            "agentterminal_gateway_takeover_duration_seconds",
+            "From an attach until its socket speaks, by who spoke before.",
+            ["former"],
+            buckets=_LONG_BUCKETS,
+            registry=registry,
+        ),
+        undrained=Counter(
+            "agentterminal_gateway_undrained_total",
+            "Locks that were let go although input was on the way to a sprite that did not answer.",
+            registry=registry,
+        ),
+        undrained_bytes=Counter(
+            "agentterminal_gateway_undrained_bytes_total",
+            "Bytes of input that were on the way when their lock was let go.",
+            registry=registry,
+        ),
+        carried=Counter(
+            "agentterminal_gateway_bytes_total",
+            "Bytes of terminals, from people (in) and to them (out).",
+            ["direction"],
+            registry=registry,
+        ),
         kube_calls=Counter(
             "agentterminal_kube_calls_total",
             "Calls to the Kubernetes API, by verb, resource and outcome.",
@@ -123,6 +185,12 @@ def build_gateway_metrics() -> GatewayMetrics:
         metrics.requests.labels(Route.ATTACH, answer)
     for cause in EndCause:
         metrics.sockets_ended.labels(cause)
+    for ending in Ending:
+        metrics.endings.labels(ending)
+    for former in Former:
+        metrics.speaking.labels(former)
+    for direction in DIRECTIONS:
+        metrics.carried.labels(direction)
     return metrics
 
 

@@ -21,6 +21,7 @@ class Verb(StrEnum):
 
     GET = "get"
     LIST = "list"
+    WATCH = "watch"
     CREATE = "create"
     UPDATE = "update"
     PATCH = "patch"
@@ -30,12 +31,13 @@ class Verb(StrEnum):
 _METHODS: Final[Mapping[Verb, str]] = {
     Verb.GET: "GET",
     Verb.LIST: "GET",
+    Verb.WATCH: "GET",
     Verb.CREATE: "POST",
     Verb.UPDATE: "PUT",
     Verb.PATCH: "PATCH",
     Verb.DELETE: "DELETE",
 }
-READS: Final = frozenset({Verb.GET, Verb.LIST})
+READS: Final = frozenset({Verb.GET, Verb.LIST, Verb.WATCH})
 
 
 class Resource(StrEnum):
@@ -50,6 +52,7 @@ class Resource(StrEnum):
     CONFIG_MAPS = "configmaps"
     TOKEN_REVIEWS = "tokenreviews"
     ACCESS_REVIEWS = "subjectaccessreviews"
+    ACCOUNT_TOKENS = "serviceaccounts/token"
 
 
 _ROOTS: Final[Mapping[Resource, str]] = {
@@ -62,6 +65,7 @@ _ROOTS: Final[Mapping[Resource, str]] = {
     Resource.CONFIG_MAPS: "/api/v1",
     Resource.TOKEN_REVIEWS: "/apis/authentication.k8s.io/v1",
     Resource.ACCESS_REVIEWS: "/apis/authorization.k8s.io/v1",
+    Resource.ACCOUNT_TOKENS: "/api/v1",
 }
 
 JSON: Final = "application/json"

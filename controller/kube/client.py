@@ -13,8 +13,9 @@ The elector builds a client of its own: a renewal must not wait behind sixteen o
 import asyncio
 import base64
 import binascii
+import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
@@ -283,6 +284,67 @@ class KubeClient:
                 return
             token = following
 
+    async def watch(self, *, namespace: str | None, resource_version: str) -> AsyncIterator[JsonObject]:
+        """
+        Follow AgentTerminals from a version on, until the server ends it; bookmarks come as events of their own.
+
+        It takes no turn from other calls, but one connection. Silence for longer than `watch_silence` ends it.
+
+        Args:
+            namespace: Of which namespace; None is all.
+            resource_version: The version after which it begins.
+
+        Raises:
+            Gone: The version has expired: list again.
+        """
+        call = Call(
+            verb=Verb.WATCH,
+            resource=Resource.TERMINALS,
+            namespace=namespace,
+            query={"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": resource_version},
+        )
+        outcome: Outcome = Succeeded.OK
+        started = self._clock.monotonic()
+        try:
+            async with contextlib.aclosing(self._follow(call)) as events:
+                async for event in events:
+                    yield event
+        except KubeError as error:
+            outcome = error.failure
+            raise
+        finally:
+            self._on_call(KubeCallReport(call.verb, call.resource, outcome, self._clock.monotonic() - started))
+
+    async def _follow(self, call: Call) -> AsyncGenerator[JsonObject, None]:
+        login = await self._credentials.current()
+        timeout = aiohttp.ClientTimeout(
+            total=None,
+            sock_connect=self._settings.connect_timeout.total_seconds(),
+            sock_read=self._settings.watch_silence.total_seconds(),
+        )
+        try:
+            answer = await self._open(call, login, _Passage(self._tenure, is_write=False), timeout)
+            try:
+                if classify_status(answer.status) is not None:
+                    raise build_error(answer.status, await answer.read(), request=str(call))
+                rest = b""
+                async for chunk in answer.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in filter(None, lines):
+                        yield _read_event(line, call)
+            finally:
+                answer.close()
+        except Unauthorized:
+            # Whoever begins again does so with newer credentials, where there are any.
+            await self._credentials.renew(login)
+            raise
+        except TimeoutError:
+            raise TimedOut(f"The Kubernetes API has said nothing for too long to {call}.") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unreachable(
+                f"No answer from the Kubernetes API at {_describe_place(login)} to {call}: {_describe(error)}."
+            ) from None
+
     # --- Everything else ---------------------------------------------------------------------------------------------
 
     async def get_secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
@@ -362,6 +424,32 @@ class KubeClient:
             raise Malformed(f"The Kubernetes API answered without a status to {call}.")
         return status
 
+    # --- Tokens ------------------------------------------------------------------------------------------------------
+
+    async def request_token(
+        self, namespace: str, account: str, *, audiences: Sequence[str], lifetime: timedelta
+    ) -> JsonObject:
+        """
+        Ask for a token of a service account (TokenRequest). It leaves nothing behind, so it takes no tenure.
+
+        Args:
+            namespace: Of the account.
+            account: Its name.
+            audiences: For whom it is meant.
+            lifetime: How long it is to be good for; the server may choose otherwise.
+
+        Returns:
+            The answer's `status`: `token` and `expirationTimestamp`.
+        """
+        spec = {"audiences": list(audiences), "expirationSeconds": int(lifetime.total_seconds())}
+        body = orjson.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
+        call = Call(verb=Verb.CREATE, resource=Resource.ACCOUNT_TOKENS, namespace=namespace, name=account, body=body)
+        answer = await self._call(call, tenure=None)
+        status = answer.get("status")
+        if not isinstance(status, dict) or not isinstance(status.get("token"), str):
+            raise Malformed(f"The Kubernetes API answered without a token to {call}.")
+        return status
+
     # --- Leases ------------------------------------------------------------------------------------------------------
     # They take no tenure: a tenure is what they make. Each has its own time-out, since a Lease outlives no slow call.
 
@@ -370,6 +458,11 @@ class KubeClient:
         return await self.read(
             Call(verb=Verb.GET, resource=Resource.LEASES, namespace=namespace, name=name, timeout=timeout)
         )
+
+    async def list_leases(self, namespace: str, *, timeout: timedelta) -> Sequence[JsonObject]:
+        """List all Leases of a namespace, consistently."""
+        answer = await self.read(Call(verb=Verb.LIST, resource=Resource.LEASES, namespace=namespace, timeout=timeout))
+        return _read_page(answer, namespace, begins=True)[0].items
 
     async def create_lease(self, lease: Mapping[str, Any], *, timeout: timedelta) -> JsonObject:
         """
@@ -502,19 +595,8 @@ class KubeClient:
     async def _send(self, call: Call, tenure: Tenure | None, login: Login) -> JsonObject:
         is_write = call.verb not in READS
         passage = _Passage(tenure, is_write)
-        entered = _PASSAGE.set(passage)
         try:
-            async with self._open_session().request(
-                call.method,
-                URL(login.facts.server + call.path, encoded=True),
-                data=call.body,
-                headers=_build_headers(call, login),
-                ssl=login.ssl_context if login.ssl_context is not None else True,
-                server_hostname=login.facts.tls_server_name if login.ssl_context is not None else None,
-                proxy=login.facts.proxy_url,
-                timeout=self._build_timeout(call),
-                allow_redirects=False,
-            ) as answer:
+            async with await self._open(call, login, passage, self._build_timeout(call)) as answer:
                 body = await answer.read()
                 status, retry_after = answer.status, answer.headers.get("Retry-After")
         except TimeoutError:
@@ -527,11 +609,29 @@ class KubeClient:
                 f"No answer from the Kubernetes API at {_describe_place(login)} to {call}: {_describe(error)}.",
                 may_have_happened=is_write and passage.handed_over,
             ) from None
-        finally:
-            _PASSAGE.reset(entered)
         if classify_status(status) is not None:
             raise build_error(status, body, request=str(call), retry_after=retry_after, is_write=is_write)
         return _read_object(body, call, is_write=is_write)
+
+    async def _open(
+        self, call: Call, login: Login, passage: _Passage, timeout: aiohttp.ClientTimeout
+    ) -> ClientResponse:
+        """Send a request, and give its answer as soon as its head is there."""
+        entered = _PASSAGE.set(passage)
+        try:
+            return await self._open_session().request(
+                call.method,
+                URL(login.facts.server + call.path, encoded=True),
+                data=call.body,
+                headers=_build_headers(call, login),
+                ssl=login.ssl_context if login.ssl_context is not None else True,
+                server_hostname=login.facts.tls_server_name if login.ssl_context is not None else None,
+                proxy=login.facts.proxy_url,
+                timeout=timeout,
+                allow_redirects=False,
+            )
+        finally:
+            _PASSAGE.reset(entered)
 
     def _open_session(self) -> aiohttp.ClientSession:
         """Make the session inside the running loop, at the first call."""
@@ -576,6 +676,20 @@ def _read_object(body: bytes, call: Call, *, is_write: bool) -> JsonObject:
             f"The Kubernetes API answered with something that is no object to {call}.", may_have_happened=is_write
         )
     return answer
+
+
+def _read_event(line: bytes, call: Call) -> JsonObject:
+    """Read one event of a watch; one that says that the watch is over is raised."""
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        event = None
+    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+        raise Malformed(f"The Kubernetes API sent something that is no event to {call}.")
+    if event.get("type") == "ERROR":
+        code = event["object"].get("code")
+        raise build_error(code if isinstance(code, int) else 500, orjson.dumps(event["object"]), request=str(call))
+    return event
 
 
 def _read_page(answer: JsonObject, namespace: str | None, *, begins: bool) -> tuple[Page, str]:

@@ -71,6 +71,9 @@ class KubeSettings:
     connect_timeout: timedelta = timedelta(seconds=5)
     """TCP and TLS. A server on its way out answers nobody; another try may reach its successor."""
 
+    watch_silence: timedelta = timedelta(seconds=150)
+    """A watch that says nothing for so long is begun again: its bookmarks come about once a minute."""
+
     idle_timeout: timedelta = timedelta(seconds=60)
     """
     How long an idle connection is kept: below the server's own 90 s, so that we close first and no write is sent into
@@ -109,7 +112,14 @@ class KubeSettings:
             yield "page_objects must be from 1 to 5,000."
         if self.list_passes < 1:
             yield "list_passes must be at least 1."
-        for name in ("request_timeout", "connect_timeout", "idle_timeout", "login_timeout", "token_reread"):
+        for name in (
+            "request_timeout",
+            "connect_timeout",
+            "idle_timeout",
+            "login_timeout",
+            "token_reread",
+            "watch_silence",
+        ):
             if getattr(self, name) <= _NO_TIME:
                 yield f"{name} must be longer than zero."
         for name in ("expiry_margin", "reload_pause"):

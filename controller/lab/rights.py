@@ -1,7 +1,7 @@
 """
-The rights of the operator in the lab.
+The rights of operator and gateway in the lab.
 
-Problem: an operator that is shown as administrator proves nothing about the rights it is installed with. Promise: it
+Problem: a process that is shown as administrator proves nothing about the rights it is installed with. Promise: each
 gets the rules that the chart gives it, out of the same file.
 """
 
@@ -18,6 +18,8 @@ OPERATOR_NAMESPACE: Final = "agentterminal"
 OPERATOR_NAME: Final = "agentterminal-operator"
 LEASE_NAME: Final = "agentterminal-operator"
 """Assumed: the operator's default (`test_a_whole_life_uses_every_right_of_the_chart_and_asks_for_no_other`)."""
+
+GATEWAY_NAME: Final = "agentterminal-gateway"
 
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -40,6 +42,20 @@ class Rules:
     """Without the names of Secrets, which are added where the role is made."""
 
 
+@dataclass(frozen=True)
+class GatewayRules:
+    """What a gateway may do, in four roles, and what the operator may do besides where there is one."""
+
+    terminals: Sequence[Rule]
+    reviews: Sequence[Rule]
+    leases: Sequence[Rule]
+    """In the namespace of the gateways' Leases; the admission policy of the chart narrows their names."""
+    secrets: Sequence[Rule]
+    """Without the names of Secrets, which are added where the role is made."""
+    proof: Sequence[Rule]
+    """The operator's, in the namespace of the gateways' Leases."""
+
+
 def read_rules(path: Path) -> Rules:
     """
     Read the chart's file of rules.
@@ -47,11 +63,25 @@ def read_rules(path: Path) -> Rules:
     Raises:
         RulesMissing: There is none.
     """
+    return Rules(**_read(path))
+
+
+def read_gateway_rules(path: Path) -> GatewayRules:
+    """
+    Read the chart's file of the gateway's rules.
+
+    Raises:
+        RulesMissing: There is none.
+    """
+    return GatewayRules(**_read(path))
+
+
+def _read(path: Path) -> Any:
     try:
         text = path.read_text()
     except FileNotFoundError:
         raise RulesMissing(f"There is no file {path}: demo and lab run from a clone of the repository.") from None
-    return Rules(**yaml.safe_load(text))
+    return yaml.safe_load(text)
 
 
 def build_rights(
@@ -80,9 +110,40 @@ def build_rights(
         yield f"{_RBAC}/namespaces/{namespace}/rolebindings", _bind("Role", name)
 
 
-def _bind(kind: str, name: str) -> Mapping[str, Any]:
+def build_gateway_rights(
+    rules: GatewayRules, *, secrets: Mapping[str, Sequence[str]], namespace: str = OPERATOR_NAMESPACE
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """
+    Build every RBAC object of the gateway, each with the path it is created at.
+
+    Args:
+        rules: What it may do.
+        secrets: The names of the Secrets that it may read, by namespace. The namespaces have to exist.
+        namespace: Where its account and its Leases lie; the objects without a namespace carry it in their names.
+    """
+    subject = {"kind": "ServiceAccount", "name": GATEWAY_NAME, "namespace": namespace}
+    everywhere = GATEWAY_NAME if namespace == OPERATOR_NAMESPACE else f"{GATEWAY_NAME}:{namespace}"
+    yield (
+        f"{_RBAC}/clusterroles",
+        {"metadata": {"name": everywhere}, "rules": [*rules.terminals, *rules.reviews]},
+    )
+    yield f"{_RBAC}/clusterrolebindings", _bind("ClusterRole", everywhere, subject)
+    name, home = f"{GATEWAY_NAME}-leases", f"{_RBAC}/namespaces/{namespace}"
+    yield f"{home}/roles", {"metadata": {"name": name}, "rules": list(rules.leases)}
+    yield f"{home}/rolebindings", _bind("Role", name, subject)
+    for place, names in secrets.items():
+        name = f"{GATEWAY_NAME}-secrets"
+        named = [{**rule, "resourceNames": list(names)} for rule in rules.secrets]
+        yield f"{_RBAC}/namespaces/{place}/roles", {"metadata": {"name": name}, "rules": named}
+        yield f"{_RBAC}/namespaces/{place}/rolebindings", _bind("Role", name, subject)
+
+
+_OPERATOR: Final = {"kind": "ServiceAccount", "name": OPERATOR_NAME, "namespace": OPERATOR_NAMESPACE}
+
+
+def _bind(kind: str, name: str, subject: Mapping[str, str] = _OPERATOR) -> Mapping[str, Any]:
     return {
         "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": OPERATOR_NAME, "namespace": OPERATOR_NAMESPACE}],
+        "subjects": [subject],
     }

@@ -104,7 +104,8 @@ NAMESPACES: Final = Variable(
     rule=NAMES,
     default=None,
     default_words="all",
-    meaning="The namespaces to watch.",
+    meaning="The namespaces to watch; of a gateway, those whose terminals it serves.",
+    reader=Reader.BOTH,
 )
 METRICS_ADDRESS: Final = Variable(
     name=f"{PREFIX}METRICS_ADDRESS",
@@ -141,7 +142,8 @@ LEASE_NAMESPACE: Final = Variable(
     rule=NAMESPACE,
     default=None,
     default_words="the pod's own; outside of a pod that of the kubeconfig's context, else `default`",
-    meaning="The namespace of the Lease by which one of several operators leads.",
+    meaning="The namespace of the Lease by which one of several operators leads, and of the Leases of gateways.",
+    reader=Reader.BOTH,
 )
 LEASE_NAME: Final = Variable(
     name=f"{PREFIX}LEASE_NAME",

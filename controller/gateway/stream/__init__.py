@@ -10,7 +10,8 @@ How it is wired:
 
     settings = StreamSettings()
     way = SpriteWay(sprites_client, sprite_name, find_token, clock)
-    hub = Hub(Recorded(identity, Framing.RAW), way, may_type=..., on_news=..., clock=clock, settings=settings)
+    hub = Hub(Recorded(identity, Framing.RAW), way, may_type=..., on_news=..., wait_for_word=..., clock=clock,
+              settings=settings)
     group.create_task(hub.run())                       # once, in the task group that owns the terminal
 
     socket = build_socket(settings, protocols=[...])   # in the door, after every check
@@ -23,7 +24,7 @@ How it is wired:
     hub.let_type(client, tenure)                       # the lock is held
     hub.stop_input(client)                             # between two frames
     undrained_bytes = await hub.drain(client)          # 0: nothing of theirs is on its way any more
-    undrained_bytes = hub.abort_typing()               # the tenure has ended
+    undrained_bytes = hub.abort(client)                # the tenure has ended
     client.tell(Word.AUTHENTICATE, "...")              # a notice
     client.end(Ending.REPLACED)                        # told, then closed
     client.idle                                        # since a byte last came or went, for a limit on idle sockets
@@ -31,8 +32,9 @@ How it is wired:
     hub.close(Ending.RESTARTING)                       # everybody, and then everything
 
 `Ending` is the one table of `plan.fence_closing`. `may_type(client)` is asked directly before each piece of input is
-written; it looks into memory and does not wait. `on_news(news)` gets what a record, a metric or a log wants to know; it
-does not wait either.
+written; it looks into memory and does not wait. `wait_for_word(client)` is awaited before that: while the fence reads
+an object again, what is typed waits instead of being refused. `on_news(news)` gets what a record, a metric or a log
+wants to know; it does not wait either.
 
 Two kinds of upstream sockets, never one for both: those that only look (`stdin=false`) carry the output, and the one
 that types carries input alone. Its own output, which begins with a replay whose end nobody marks, is thrown away; so a

@@ -117,6 +117,8 @@ class Client:
         self.size = size
         """What it last said of its window."""
         self.queued_bytes = 0
+        self._sent_bytes = 0
+        self._received_bytes = 0
         self._socket = socket
         self._abort = abort
         self._settings = settings
@@ -146,6 +148,12 @@ class Client:
     def ending(self) -> Ending | None:
         """Why it is being closed, or was; None while it is open."""
         return self._ending
+
+    def take_counts(self) -> tuple[int, int]:
+        """Give the bytes of the terminal that went to and came from this person since the last time."""
+        counts = (self._sent_bytes, self._received_bytes)
+        self._sent_bytes = self._received_bytes = 0
+        return counts
 
     def push(self, frame: str | bytes) -> None:
         """Queue a frame. One that does not fit ends the socket, which is told so; nobody waits for it."""
@@ -261,6 +269,7 @@ class Client:
                     if queue and self._framing is Framing.RAW:
                         frame = self._join(frame)
                     self.queued_bytes -= len(frame)
+                    self._sent_bytes += len(frame)
                     self._moved = self._spoke
                     await socket.send_bytes(frame)
                 self._stuck_since = None
@@ -289,6 +298,7 @@ class Client:
                     case WSMsgType.BINARY:
                         if message.data:
                             self._moved = self._loop.time()
+                            self._received_bytes += len(message.data)
                             await take(message.data)
                     case WSMsgType.TEXT:
                         await self._take_text(read_client_frame(message.data), take)

@@ -28,7 +28,7 @@ from controller.gateway.stream.fanout import Fanout
 from controller.gateway.stream.frames import Auth, Resize, Signal, Unknown, Word, render_exit
 from controller.gateway.stream.recorded import Recorded
 from controller.gateway.stream.settings import StreamSettings
-from controller.gateway.stream.typist import MayType, Taken, Typist
+from controller.gateway.stream.typist import MayType, Taken, Typist, WaitForWord
 from controller.gateway.stream.upstream import (
     Exited,
     Missing,
@@ -120,6 +120,7 @@ class Hub:
         way: How its sprite is reached.
         may_type: The fence's two marks, asked for every frame of input.
         on_news: Told what happened; it must not raise and not wait.
+        wait_for_word: Waits while the fence does not know whether somebody may still type; without it nothing waits.
         clock: For records and waits.
         settings: Bounds.
     """
@@ -133,11 +134,13 @@ class Hub:
         on_news: OnNews,
         clock: Clock,
         settings: StreamSettings,
+        wait_for_word: WaitForWord | None = None,
     ) -> None:
         self._recorded = recorded
         self._way = way
         self._may_type = may_type
         self._on_news = on_news
+        self._wait_for_word = wait_for_word or _wait_for_nothing
         self._clock = clock
         self._settings = settings
         self._clients: list[Client] = []
@@ -174,6 +177,16 @@ class Hub:
         return self._clock.now() - timedelta(seconds=self._loop.time() - self._heard)
 
     @property
+    def recorded(self) -> Recorded | None:
+        """The session that is recorded; None where none is yet."""
+        return self._recorded
+
+    @property
+    def is_streaming(self) -> bool:
+        """Output flows, so that the sprite is awake."""
+        return any(fanout.is_open for fanout in self._fanouts)
+
+    @property
     def is_idle(self) -> bool:
         """Nobody is here, and nothing is open: it may be closed."""
         return not self._clients and self._typist is None
@@ -201,6 +214,10 @@ class Hub:
         """End everybody for a reason."""
         for client in list(self._clients):
             client.end(ending)
+
+    async def wait_until_open(self) -> None:
+        """Wait until `run` has begun: from then on `join` takes somebody in before it waits for anything."""
+        await self._begun.wait()
 
     async def join(self, client: Client) -> Ending:
         """
@@ -243,6 +260,7 @@ class Hub:
             tenure,
             self._backlogs[client],
             self._may_type,
+            wait_for_word=self._wait_for_word,
             note_broken=lambda count: self._note_broken(client, count),
             on_open=lambda: self._note_typing(client),
         )
@@ -270,6 +288,12 @@ class Hub:
             if undrained:
                 self._note_broken(client, undrained)
             self._drop_typist(typist)
+        return self._count_broken()
+
+    def abort(self, client: Client) -> int:
+        """Cut off this person at once, also out of a drain; give the bytes that were not confirmed, as `drain` does."""
+        if self._typist is not None and self._typist.client is client:
+            return self.abort_typing()
         return self._count_broken()
 
     def abort_typing(self) -> int:
@@ -620,3 +644,7 @@ class Hub:
     def find_sole(self, fanout: Fanout) -> Client | None:
         """Give the one person who looks at the terminal, if there is just one."""
         return fanout.clients[0] if len(self._clients) == 1 and len(fanout.clients) == 1 else None
+
+
+async def _wait_for_nothing(_client: Client) -> None:
+    """Nobody is asked."""

@@ -11,7 +11,7 @@ Source: gateway.md 3, rules 1, 3, 4 and 7, and 5.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
 from controller.gateway.stream.backlog import Backlog
@@ -23,6 +23,9 @@ from controller.tenure import Tenure
 
 MayType = Callable[[Client], bool]
 """Whether the fence names this client at this moment: asked for every frame, so it only looks into memory."""
+
+WaitForWord = Callable[[Client], Awaitable[None]]
+"""Waits while the fence does not know whether this client may still type, so that what it types is kept meanwhile."""
 
 
 class Taken(Enum):
@@ -44,6 +47,7 @@ class Typist:
         tenure: Permits the sockets.
         backlog: What the person typed before.
         may_type: The fence's two marks.
+        wait_for_word: Waits while the fence does not know.
         note_broken: Told of bytes that a broken socket left unconfirmed.
         on_open: Told each time that input flows.
     """
@@ -55,6 +59,7 @@ class Typist:
         backlog: Backlog,
         may_type: MayType,
         *,
+        wait_for_word: WaitForWord,
         note_broken: Callable[[int], None],
         on_open: Callable[[], None],
     ) -> None:
@@ -63,9 +68,11 @@ class Typist:
         self.halted = False
         self._backlog = backlog
         self._may_type = may_type
+        self._wait_for_word = wait_for_word
         self._note_broken = note_broken
         self._on_open = on_open
         self._attachment: Attachment | None = None
+        self._draining: Attachment | None = None
         self._caught_up = asyncio.Event()
 
     async def type(self, frame: bytes | Resize | Signal) -> Taken:
@@ -87,12 +94,16 @@ class Typist:
         self.halt()
         attachment, self._attachment = self._attachment, None
         self._caught_up.set()
-        return 0 if attachment is None else await attachment.drain()
+        self._draining = attachment
+        try:
+            return 0 if attachment is None else await attachment.drain()
+        finally:
+            self._draining = None
 
     def abort(self) -> int:
-        """Halt, and cut the socket at once; give the bytes that were not confirmed."""
+        """Halt, and cut the socket at once, also out of a drain; give the bytes that were not confirmed."""
         self.halt()
-        attachment, self._attachment = self._attachment, None
+        attachment, self._attachment = self._attachment or self._draining, None
         self._caught_up.set()
         return 0 if attachment is None else attachment.abort()
 
@@ -150,6 +161,7 @@ class Typist:
             self._on_open()
 
     async def _send(self, attachment: Attachment, frame: bytes | Resize | Signal) -> Typed:
+        await self._wait_for_word(self.client)
         try:
             match frame:
                 case bytes():

@@ -72,9 +72,9 @@ class Person:
         self.close_code = self.socket.close_code
         self._news.set()
 
-    async def until(self, met: Any) -> None:
+    async def until(self, met: Any, within: float = LIMIT) -> None:
         """Wait until a condition of what came is met."""
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(within):
             while not met(self):
                 self._news.clear()
                 await self._news.wait()
@@ -85,8 +85,8 @@ class Person:
     async def hears(self, word: str) -> None:
         await self.until(lambda person: word in person.words)
 
-    async def is_closed(self) -> int:
-        await self.until(lambda person: person.close_code is not None)
+    async def is_closed(self, within: float = LIMIT) -> int:
+        await self.until(lambda person: person.close_code is not None, within)
         assert self.close_code is not None
         return self.close_code
 

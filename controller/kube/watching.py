@@ -1,0 +1,144 @@
+"""
+A list and then a watch of AgentTerminals, for as long as the process lives.
+
+Problem: a watch breaks, its version expires, and between two watches things happen that nobody tells. Promise: it goes
+on from the last version it saw, bookmarks included; only a version that has expired leads to a new list, after which
+whoever is not in it is gone; a failure waits a little and never ends the watch. What it tells may be late: nobody may
+take it for proof that nothing has happened.
+
+Source: Kubernetes API concepts, "Efficient detection of changes" (read 2026-11).
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Protocol
+
+from controller.clock import Clock
+from controller.kube.client import JsonObject, Page
+from controller.kube.credentials import CredentialsUnusable
+from controller.kube.errors import Gone, KubeError
+
+log: Final = logging.getLogger(__name__)
+
+SHORTEST_PAUSE: Final = timedelta(milliseconds=200)
+LONGEST_PAUSE: Final = timedelta(seconds=5)
+"""After a failure it waits so long, twice as long after each further one."""
+
+
+class WatchingKube(Protocol):
+    """The calls that it makes: `controller.kube.client.KubeClient`."""
+
+    def list_pages(self, *, metadata_only: bool, namespaces: Sequence[str] | None = None) -> AsyncIterator[Page]:
+        """List AgentTerminals page by page."""
+
+    def watch(self, *, namespace: str | None, resource_version: str) -> AsyncIterator[JsonObject]:
+        """Follow AgentTerminals from a version on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An object as it was at some moment not long ago."""
+
+    raw: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """An object was removed; this is what it was last."""
+
+    raw: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Relisted:
+    """Every object of a namespace (None: of all) was seen anew; whose uid is not among these is gone."""
+
+    namespace: str | None
+    uids: frozenset[str]
+
+
+Change = Seen | Removed | Relisted
+
+
+class Watch:
+    """
+    One watch.
+
+    Args:
+        kube: Whom it asks.
+        namespaces: Which; None is all of them.
+        on_change: Told of everything, in order for each object; it must not wait and not raise.
+        clock: For pauses.
+    """
+
+    def __init__(
+        self, kube: WatchingKube, namespaces: Sequence[str] | None, on_change: Callable[[Change], None], clock: Clock
+    ) -> None:
+        self._kube = kube
+        self._namespaces = namespaces
+        self._on_change = on_change
+        self._clock = clock
+        self._unlisted = len(namespaces) if namespaces else 1
+        self.listed = asyncio.Event()
+        """Every object was seen once."""
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for namespace in self._namespaces or (None,):
+                group.create_task(self._run(namespace))
+
+    async def _run(self, namespace: str | None) -> None:
+        version: str | None = None
+        is_listed = False
+        pause = SHORTEST_PAUSE
+        while True:
+            try:
+                if version is None:
+                    version = await self._list(namespace)
+                    if not is_listed:
+                        is_listed = True
+                        self._unlisted -= 1
+                        if not self._unlisted:
+                            self.listed.set()
+                async with aclosing(self._follow(namespace, version)) as versions:
+                    async for newer in versions:
+                        version, pause = newer, SHORTEST_PAUSE
+            except Gone:
+                version = None
+            except (KubeError, CredentialsUnusable) as error:
+                told = error.failure.value if isinstance(error, KubeError) else type(error).__name__
+                log.info("The watch was interrupted.", extra={"failure": told, "namespace": namespace})
+            await self._clock.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _list(self, namespace: str | None) -> str:
+        uids: set[str] = set()
+        version = ""
+        async for page in self._kube.list_pages(
+            metadata_only=False, namespaces=None if namespace is None else (namespace,)
+        ):
+            if page.begins:
+                uids.clear()
+            for raw in page.items:
+                uids.add(raw["metadata"]["uid"])
+                self._on_change(Seen(raw))
+            version = page.resource_version
+        self._on_change(Relisted(namespace, frozenset(uids)))
+        return version
+
+    async def _follow(self, namespace: str | None, version: str) -> AsyncGenerator[str, None]:
+        async for event in self._kube.watch(namespace=namespace, resource_version=version):
+            raw = event["object"]
+            match event.get("type"):
+                case "ADDED" | "MODIFIED":
+                    self._on_change(Seen(raw))
+                case "DELETED":
+                    self._on_change(Removed(raw))
+                case _:
+                    pass
+            yield str(raw["metadata"]["resourceVersion"])
