@@ -146,6 +146,10 @@ class GatewayProcessSettings:
     own_token: OwnTokenSettings | None
     """The operator's own token, and whom it serves: the gateway keeps to the same list."""
     log: LogSettings
+    namespaces: tuple[str, ...] | None = None
+    """Whose terminals are served; None is all."""
+    lease_namespace: str | None = None
+    """Where the Leases of gateways lie; None is the process's own."""
     remarks: tuple[Remark, ...] = ()
 
 
@@ -153,10 +157,6 @@ class GatewayProcessSettings:
 class Fault:
     """One variable that cannot be used."""
 
-    namespaces: tuple[str, ...] | None = None
-    """Whose terminals are served; None is all."""
-    lease_namespace: str | None = None
-    """Where the Leases of gateways lie; None is the process's own."""
     name: str
     shown: str | None
     """The value as it may be shown; None where it may not, or where there is none."""
@@ -283,6 +283,7 @@ def read_gateway_settings(environ: Mapping[str, str]) -> GatewayProcessSettings:
     )
     numbers = (reading.required(GATEWAY_PORT), reading.required(GATEWAY_METRICS_PORT))
     lists = [reading.required(variable) for variable in (GATEWAY_HOSTS, GATEWAY_ORIGINS, GATEWAY_AUDIENCES)]
+    namespaces, lease_namespace = reading.optional(NAMESPACES), reading.optional(LEASE_NAMESPACE)
     metrics_address, is_strict = reading.required(GATEWAY_METRICS_ADDRESS), reading.required(GATEWAY_OWN_AUDIENCE_ONLY)
     if reading.faults:
         raise SettingsFaulty(tuple(reading.faults))
@@ -291,7 +292,6 @@ def read_gateway_settings(environ: Mapping[str, str]) -> GatewayProcessSettings:
         port=numbers[0],
         metrics_address=metrics_address,
         metrics_port=numbers[1],
-    namespaces, lease_namespace = reading.optional(NAMESPACES), reading.optional(LEASE_NAMESPACE)
         tls=tls,
         plain_anywhere=plain,
         hosts=lists[0],
@@ -308,22 +308,6 @@ def read_gateway_settings(environ: Mapping[str, str]) -> GatewayProcessSettings:
         namespaces=namespaces,
         lease_namespace=lease_namespace,
         remarks=tuple(_remark_unknown(environ)),
-    )
-
-
-def read_attach_settings(environ: Mapping[str, str]) -> AttachSettings:
-    """
-    Read what a person's client is told where its options do not say it.
-
-    Raises:
-        SettingsFaulty: When any variable breaks its rule.
-    """
-    reading = _Reading(environ)
-    settings = AttachSettings(
-        url=reading.optional(ATTACH_URL),
-        service=reading.optional(ATTACH_SERVICE),
-        ca_file=reading.optional(ATTACH_CA_FILE),
-        detach_keys=reading.required(ATTACH_DETACH_KEYS),
     )
 
 
