@@ -20,6 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from controller.client.settings import AttachSettings
 from controller.engine.settings import EngineSettings, ResyncSettings
 from controller.errors import AgentTerminalError
 from controller.gateway.settings import GatewaySettings, LimitSettings, TlsFiles
@@ -28,6 +29,10 @@ from controller.plan.hold_settings import HoldField, HoldSettings, resolve_hold
 from controller.plan.lease import LeaseTimes
 from controller.settings.rules import Misread
 from controller.settings.table import (
+    ATTACH_CA_FILE,
+    ATTACH_DETACH_KEYS,
+    ATTACH_SERVICE,
+    ATTACH_URL,
     CACHE,
     DEBUG,
     ELECTION,
@@ -131,6 +136,8 @@ class OperatorSettings:
     """0: any free one."""
     election: ElectionSettings | None
     """None: this operator is alone, and leads at once."""
+    lease_namespace: str | None
+    """Where the Leases of gateways lie, as its own does; None: where we are logged in."""
     engine: EngineSettings
     log: LogSettings
     hold: HoldSettings
@@ -236,6 +243,7 @@ def read_operator_settings(environ: Mapping[str, str]) -> OperatorSettings:
         metrics_address=reading.required(METRICS_ADDRESS),
         metrics_port=reading.required(METRICS_PORT),
         election=_read_election(reading),
+        lease_namespace=reading.optional(LEASE_NAMESPACE),
         engine=EngineSettings(
             workers=reading.required(WORKERS),
             metadata_interval=timedelta(seconds=reading.required(METADATA_SECONDS)),
@@ -309,6 +317,25 @@ def read_gateway_settings(environ: Mapping[str, str]) -> GatewayProcessSettings:
         lease_namespace=lease_namespace,
         remarks=tuple(_remark_unknown(environ)),
     )
+
+
+def read_attach_settings(environ: Mapping[str, str]) -> AttachSettings:
+    """
+    Read what a person's client is told where its options do not say it.
+
+    Raises:
+        SettingsFaulty: When any variable breaks its rule.
+    """
+    reading = _Reading(environ)
+    settings = AttachSettings(
+        url=reading.optional(ATTACH_URL),
+        service=reading.optional(ATTACH_SERVICE),
+        ca_file=reading.optional(ATTACH_CA_FILE),
+        detach_keys=reading.required(ATTACH_DETACH_KEYS),
+    )
+    if reading.faults:
+        raise SettingsFaulty(tuple(reading.faults))
+    return settings
 
 
 def read_cache_folder(environ: Mapping[str, str]) -> Path:

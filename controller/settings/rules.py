@@ -8,6 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from controller.client.keys import KEYS_SENTENCE, KeysUnreadable, read_keys
+from controller.client.settings import SERVICE_PATTERN, SERVICE_SENTENCE
 from controller.sprites.settings import judge_base_url
 from controller.sprites.token import Token, TokenUnreadable
 
@@ -100,6 +102,14 @@ def _read_token(text: str) -> Token:
         raise Misread from None
 
 
+def _read_keys(text: str) -> str:
+    try:
+        read_keys(text)
+    except KeysUnreadable:
+        raise Misread from None
+    return text
+
+
 def _read_switch(text: str) -> bool:
     if text in ("0", "1"):
         return text == "1"
@@ -132,3 +142,5 @@ ADDRESS: Final = Rule("an IP address of this machine", _read_address)
 ABSOLUTE_PATH: Final = Rule("an absolute path", _read_path)
 TOKEN: Final = Rule("a token in ASCII, without white space and control characters", _read_token)
 SWITCH: Final = Rule("0 or 1", _read_switch)
+SERVICE: Final = matching(SERVICE_PATTERN, SERVICE_SENTENCE)
+KEYS: Final = Rule(KEYS_SENTENCE, _read_keys)

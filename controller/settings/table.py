@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
+from controller.client.keys import DEFAULT_KEYS
 from controller.gateway.settings import LOOPBACK_HOSTS, OWN_AUDIENCE
 from controller.logs import LogFormat, LogLevel
 from controller.settings.rules import (
@@ -12,11 +13,13 @@ from controller.settings.rules import (
     ADDRESS,
     AUDIENCES,
     HOSTS,
+    KEYS,
     NAME,
     NAMES,
     NAMESPACE,
     ORIGINS,
     PATTERNS,
+    SERVICE,
     SWITCH,
     TOKEN,
     URL,
@@ -37,6 +40,7 @@ class Reader(StrEnum):
     OPERATOR = "operator"
     GATEWAY = "gateway"
     BOTH = "operator, gateway"
+    ATTACH = "attach"
     LAB = "lab"
     EVERY_COMMAND = "every command"
 
@@ -348,6 +352,38 @@ GATEWAY_SOCKETS: Final = Variable(
     meaning="How many sockets one replica carries.",
     reader=Reader.GATEWAY,
 )
+ATTACH_URL: Final = Variable(
+    name=f"{PREFIX}ATTACH_URL",
+    rule=URL,
+    default=None,
+    default_words="none",
+    meaning="Where a person's client finds the gateway, where `--gateway` does not say it.",
+    reader=Reader.ATTACH,
+)
+ATTACH_SERVICE: Final = Variable(
+    name=f"{PREFIX}ATTACH_SERVICE",
+    rule=SERVICE,
+    default=None,
+    default_words="none",
+    meaning="The gateway's Service, to which `kubectl port-forward` makes a way where no address is given.",
+    reader=Reader.ATTACH,
+)
+ATTACH_CA_FILE: Final = Variable(
+    name=f"{PREFIX}ATTACH_CA_FILE",
+    rule=ABSOLUTE_PATH,
+    default=None,
+    default_words="none, which is the system's list",
+    meaning="Whom to trust for the gateway's certificate, PEM.",
+    reader=Reader.ATTACH,
+)
+ATTACH_DETACH_KEYS: Final = Variable(
+    name=f"{PREFIX}ATTACH_DETACH_KEYS",
+    rule=KEYS,
+    default=DEFAULT_KEYS,
+    default_words=DEFAULT_KEYS,
+    meaning="What a person types to leave a session that goes on.",
+    reader=Reader.ATTACH,
+)
 CACHE: Final = Variable(
     name=f"{PREFIX}CACHE",
     rule=ABSOLUTE_PATH,
@@ -403,6 +439,10 @@ VARIABLES: Final[tuple[Variable[Any], ...]] = (
     GATEWAY_ADDRESS_REQUESTS_PER_SECOND,
     GATEWAY_PERSON_SOCKETS,
     GATEWAY_SOCKETS,
+    ATTACH_URL,
+    ATTACH_SERVICE,
+    ATTACH_CA_FILE,
+    ATTACH_DETACH_KEYS,
     CACHE,
     DEBUG,
 )

@@ -359,5 +359,5 @@ def test_help_and_page_name_every_variable_with_its_rule_and_default() -> None:
         row = next(line for line in page.splitlines() if f"`{variable.name}`" in line and line.startswith("|"))
         assert variable.rule.sentence in row
         assert variable.default_words in row
-        assert (variable.name in help_text) == (variable.reader not in (Reader.LAB, Reader.GATEWAY))
+        assert (variable.name in help_text) == (variable.reader not in (Reader.LAB, Reader.GATEWAY, Reader.ATTACH))
     assert max(len(line) for line in help_text.splitlines()) < 80

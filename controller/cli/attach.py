@@ -1,0 +1,277 @@
+"""`agentterminal attach` and `view`: a person's terminal, the kubeconfig, and the gateway put together."""
+
+import asyncio
+import re
+import shutil
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from controller.cli.login import choose_login
+from controller.client.attach import Attach, AttachFailed, AttachMode, AttachPlan, Farewell
+from controller.client.endings import LOST
+from controller.client.identity import AccountIdentity, Identity, KubeconfigIdentity, NobodySpeaks, read_authority
+from controller.client.keys import read_keys
+from controller.client.screen import Screen
+from controller.client.settings import SERVICE_PATTERN, SERVICE_SENTENCE, AttachSettings, AttachTimes
+from controller.client.way import Address, PortForward, Way
+from controller.clock import SystemClock
+from controller.gateway.settings import OWN_AUDIENCE
+from controller.kube.client import KubeClient
+from controller.kube.credentials import CredentialsUnusable, load_credentials
+from controller.kube.settings import KubeSettings
+from controller.settings import environment, read_attach_settings
+from controller.settings.rules import KEYS, URL, Misread, Rule
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+_FALLBACK_NAMESPACE: Final = "default"
+_ACCOUNT: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_SUBDOMAIN: Final = rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """How the gateway is reached, and as whom: what was typed, or None."""
+
+    gateway: str | None
+    gateway_service: str | None
+    gateway_plain: bool
+    gateway_ca: Path | None
+    audience: tuple[str, ...]
+    as_service_account: str | None
+    detach_keys: str | None
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+
+
+def _check(rule: Rule[Any]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Ask of an option what is asked of the variable that stands for it."""
+
+    def check(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                rule.read(value)
+        except Misread:
+            raise click.BadParameter(f"must be {rule.sentence}.") from None
+        return value
+
+    return check
+
+
+def _match(pattern: str, sentence: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    def check(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+        if value is not None and re.fullmatch(pattern, value, re.ASCII) is None:
+            raise click.BadParameter(f"must be {sentence}.")
+        return value
+
+    return check
+
+
+def _reaching(command: F) -> F:
+    """Give a command the options by which it reaches the gateway."""
+    options = (
+        click.option(
+            "-n",
+            "--namespace",
+            metavar="NAMESPACE",
+            callback=_match(_LABEL, "the name of a namespace"),
+            help="Where. Without it: the context's namespace.",
+        ),
+        click.option(
+            "--gateway",
+            metavar="URL",
+            callback=_check(URL),
+            help="The gateway's address, https (http only to this machine). Without it: $AGENTTERMINAL_ATTACH_URL.",
+        ),
+        click.option(
+            "--gateway-service",
+            metavar="NAMESPACE/NAME[:PORT]",
+            callback=_match(SERVICE_PATTERN, SERVICE_SENTENCE),
+            help="The gateway's Service, reached by kubectl port-forward. Without it: $AGENTTERMINAL_ATTACH_SERVICE.",
+        ),
+        click.option(
+            "--gateway-plain",
+            is_flag=True,
+            help="Behind the port-forward the gateway speaks plain HTTP, since something in front of it ends TLS.",
+        ),
+        click.option(
+            "--gateway-ca",
+            metavar="FILE",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Whom to trust for the gateway's certificate, PEM. Without it: $AGENTTERMINAL_ATTACH_CA_FILE, else the"
+            " system's list.",
+        ),
+        click.option(
+            "--as-service-account",
+            metavar="NAMESPACE/NAME",
+            callback=_match(_ACCOUNT, "a service account as NAMESPACE/NAME"),
+            help="Speak as this service account, with a token that you are allowed to ask for.",
+        ),
+        click.option(
+            "--audience",
+            metavar="AUDIENCE",
+            multiple=True,
+            help="For whom that token is meant. May be repeated.  [default: agentterminal-gateway]",
+        ),
+        click.option(
+            "--detach-keys",
+            metavar="KEYS",
+            callback=_check(KEYS),
+            help="What to type to leave. Without it: $AGENTTERMINAL_ATTACH_DETACH_KEYS, else ctrl-p,ctrl-q.",
+        ),
+        click.option("--kubeconfig", metavar="FILE", help="The kubeconfig. Without it: $KUBECONFIG, else the usual."),
+        click.option("--context", metavar="NAME", help="Its context. Without it: the current one."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+_NAME_ARGUMENT: Final = click.argument(
+    "name", callback=_match(_SUBDOMAIN, "the name of an object (a-z, 0-9, - and ., at most 253 characters)")
+)
+
+
+@click.command(name="attach")
+@_NAME_ARGUMENT
+@click.option("--view", is_flag=True, help="Only look on.")
+@click.option("--takeover", is_flag=True, help="Throw out whoever types now.")
+@_reaching
+def attach_command(*, name: str, view: bool, takeover: bool, **options: Any) -> int:
+    """
+    Attach this terminal to an AgentTerminal, through the gateway: type in its session and see what it shows.
+
+    NAME is the AgentTerminal. ctrl-p ctrl-q leaves the session, which goes on. A lost connection is opened again, and
+    that is said. The terminal is put back as it was at every end but kill -9 of this process, after which `stty sane`
+    helps.
+
+    Exit code: that of the process, where its exit was seen; 0 after the detach keys; 255 when the socket ended
+    otherwise (thrown out, refused, lost); 2 when it was used wrongly; 130, 143 or 129 when it was ended by Ctrl-C,
+    SIGTERM or a hang-up.
+    """
+    if view and takeover:
+        raise click.UsageError("--view looks on and --takeover types: give one of the two.")
+    mode = AttachMode.VIEW if view else AttachMode.TAKE_OVER if takeover else AttachMode.TYPE
+    return _attach(name, mode, _Options(**options))
+
+
+@click.command(name="view")
+@_NAME_ARGUMENT
+@_reaching
+def view_command(*, name: str, **options: Any) -> int:
+    """
+    Look on at the session of the AgentTerminal NAME, without typing.
+
+    The same as `attach --view`. A paused sprite is not woken. Ctrl-C leaves as well.
+    """
+    return _attach(name, AttachMode.VIEW, _Options(**options))
+
+
+def _attach(name: str, mode: AttachMode, options: _Options) -> int:
+    settings = read_attach_settings(environment())
+    try:
+        received, farewell = asyncio.run(_run_until_signalled(_serve(name, mode, options, settings)))
+    except (AttachFailed, NobodySpeaks, CredentialsUnusable) as failed:
+        click.echo(f"Error: {failed}", err=True)
+        return LOST
+    if received is not None or farewell is None:
+        return 128 + (received or signal.SIGINT)
+    if farewell.sentence:
+        click.echo(farewell.sentence, err=True)
+    return farewell.exit_code
+
+
+async def _serve(name: str, mode: AttachMode, options: _Options, settings: AttachSettings) -> Farewell:
+    clock, times = SystemClock(), AttachTimes()
+    kube_settings = KubeSettings(login=choose_login(options.kubeconfig, options.context))
+    credentials = await load_credentials(kube_settings, clock=clock)
+    authority = read_authority(options.gateway_ca or settings.ca_file)
+    keys = options.detach_keys or settings.detach_keys
+    plan = AttachPlan(
+        namespace=options.namespace or credentials.facts.namespace or _FALLBACK_NAMESPACE,
+        name=name,
+        mode=mode,
+        keys=read_keys(keys),
+        keys_words=keys.replace(",", " "),
+    )
+    way = _choose_way(options, settings, times)
+    async with KubeClient(credentials, kube_settings, clock, lambda _: None) as kube:
+        identity: Identity = KubeconfigIdentity(credentials, authority)
+        if options.as_service_account is not None:
+            audiences = options.audience or (OWN_AUDIENCE,)
+            identity = AccountIdentity(kube, options.as_service_account, audiences, authority, clock)
+        attach = Attach(plan, way, identity, Screen(), clock, times)
+        async with _watching_the_window(attach):
+            return await attach.run()
+
+
+def _choose_way(options: _Options, settings: AttachSettings, times: AttachTimes) -> Way:
+    """Choose how to reach the gateway: what was typed before what was set, an address before a port-forward."""
+    url = options.gateway or (None if options.gateway_service else settings.url)
+    service = options.gateway_service or settings.service
+    if url is not None:
+        return Address(url)
+    if service is None:
+        raise AttachFailed(
+            "It is not known where the gateway is. Name its address (--gateway, or AGENTTERMINAL_ATTACH_URL) or its"
+            " Service (--gateway-service NAMESPACE/NAME, or AGENTTERMINAL_ATTACH_SERVICE), to which kubectl"
+            " makes a port-forward."
+        )
+    login: list[str] = []
+    for word, value in (("--kubeconfig", options.kubeconfig), ("--context", options.context)):
+        login += [word, value] if value is not None else []
+    return PortForward(shutil.which("kubectl"), service, login, times, is_plain=options.gateway_plain)
+
+
+@asynccontextmanager
+async def _watching_the_window(attach: Attach) -> AsyncIterator[None]:
+    """Hear of a window that changes its size, and of a process that was stopped and goes on."""
+    loop = asyncio.get_running_loop()
+
+    def go_on() -> None:
+        attach.screen.enter()
+        attach.note_size()
+
+    loop.add_signal_handler(signal.SIGWINCH, attach.note_size)
+    loop.add_signal_handler(signal.SIGCONT, go_on)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGWINCH)
+        loop.remove_signal_handler(signal.SIGCONT)
+
+
+async def _run_until_signalled(
+    work: Coroutine[Any, Any, Farewell],
+) -> tuple[signal.Signals | None, Farewell | None]:
+    """Run until it ends, or a signal ends it: the way out of every `with` block is taken either way."""
+    loop = asyncio.get_running_loop()
+    received: list[signal.Signals] = []
+    task = asyncio.current_task()
+    assert task is not None
+
+    def end(number: signal.Signals) -> None:
+        if not received:
+            received.append(number)
+            task.cancel()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, end, number)
+    try:
+        return None, await work
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        return received[0], None
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)

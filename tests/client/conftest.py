@@ -1,0 +1,196 @@
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pyte
+import pytest
+
+from controller.lab.processes import build_tethered_command
+from tests.gateway.doubles import ANNA, NAMESPACE
+from tests.support.emulator import EmulatorProcess
+
+AGENTTERMINAL = str(Path(sys.executable).with_name("agentterminal"))
+ATERM = str(Path(sys.executable).with_name("kubectl-aterm"))
+ROOT = Path(__file__).parents[2]
+SECRET = "acme/7/0123456789abcdef0123456789abcdef/" + "fedcba9876543210" * 4
+LIMIT = 30.0
+"""Seconds that any wait of a test may take: the machine may be busy."""
+
+
+@pytest.fixture(scope="package")
+def emulator_process() -> Iterator[EmulatorProcess]:
+    with EmulatorProcess("--token", SECRET) as process:
+        yield process
+
+
+@pytest.fixture
+def lab(emulator_process: EmulatorProcess) -> Iterator[EmulatorProcess]:
+    emulator_process.reset()
+    emulator_process.create_sprite("box")
+    emulator_process.set_state("box", "running")
+    yield emulator_process
+    emulator_process.reset()
+
+
+class StandIn:
+    """A gateway as a process."""
+
+    def __init__(self, lab: EmulatorProcess, session: Any, **facts: Any) -> None:
+        self.facts = {"sprites": lab.url, "token": SECRET, "sprite": "box", "session": session, **facts}
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.client.stand_in", json.dumps(self.facts)]
+        self.process = subprocess.Popen(
+            build_tethered_command(command, death_signal=signal.SIGKILL),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], LIMIT)
+        line = self.process.stdout.readline() if ready else ""
+        if not line:
+            self.process.kill()
+            raise RuntimeError(f"The gateway did not start: {self.process.communicate()[1]}")
+        # A gateway that comes back is found where the first was.
+        self.port = self.facts["port"] = int(line)
+
+    @property
+    def url(self) -> str:
+        scheme = "https" if "tls" in self.facts else "http"
+        return f"{scheme}://127.0.0.1:{self.port}"
+
+    def end_holder(self, ending: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{ending}\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class Window:
+    """A real terminal with a shell in it, as a person has it, and what its screen shows."""
+
+    def __init__(self, *, columns: int = 100, rows: int = 30, environment: dict[str, str] | None = None) -> None:
+        self.screen = pyte.Screen(columns, rows)
+        self.stream = pyte.ByteStream(self.screen)
+        self.output = b""
+        # Without line editing: the shell itself leaves the terminal's mode alone.
+        self.shell = pexpect.spawn(
+            "/bin/bash",
+            ["--norc", "--noprofile", "--noediting"],
+            dimensions=(rows, columns),
+            env={**_plain_environment(), "PS1": "home> ", **(environment or {})},
+            timeout=LIMIT,
+        )
+        self.sees("home> ")
+
+    @property
+    def text(self) -> str:
+        """All lines of the screen."""
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    def _read(self) -> None:
+        try:
+            data = self.shell.read_nonblocking(65536, timeout=0.05)
+        except pexpect.TIMEOUT:
+            return
+        self.output += data
+        self.stream.feed(data)
+
+    def until(self, is_true: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + LIMIT
+        while not is_true():
+            assert time.monotonic() < end, f"Waited in vain for {what}:\n{self.text}\n{self.output[-2000:]!r}"
+            self._read()
+
+    def sees(self, text: str) -> None:
+        """Wait until the screen shows a text; a line may be wrapped."""
+        self.until(lambda: text in "".join(line for line in self.screen.display), text)
+
+    def types(self, text: str | bytes) -> None:
+        self.shell.send(text)
+
+    def runs(self, command: str) -> None:
+        """Type a command, with Enter."""
+        self.types(f"{command}\n")
+
+    def resize(self, columns: int, rows: int) -> None:
+        self.screen.resize(rows, columns)
+        self.shell.setwinsize(rows, columns)
+
+    def read_mode(self) -> str:
+        """Ask the terminal itself for its mode, by a program in another process."""
+        return subprocess.run(
+            ["stty", "-a", "-F", str(Path(f"/proc/{self.shell.pid}/fd/0").readlink())],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=LIMIT,
+        ).stdout
+
+    def ended(self, code: int) -> None:
+        """Wait for the shell's prompt to come back, ask for the exit code, and see that what is typed is echoed."""
+        self.until(lambda: self.text.rstrip().endswith("home>"), "the shell's prompt")
+        self.runs("echo code=$?.")
+        self.sees(f"code={code}.")
+        assert "echo code=$?." in "".join(self.screen.display)
+
+    def close(self) -> None:
+        self.shell.close(force=True)
+
+
+def _plain_environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AGENTTERMINAL_")}
+    return {**kept, "TERM": "xterm-256color", "LANG": "C.UTF-8", "BASH_SILENCE_DEPRECATION_WARNING": "1"}
+
+
+@pytest.fixture
+def open_window() -> Iterator[Callable[..., Window]]:
+    windows: list[Window] = []
+
+    def open_one(**options: Any) -> Window:
+        windows.append(Window(**options))
+        return windows[-1]
+
+    yield open_one
+    for window in windows:
+        window.close()
+
+
+def write_kubeconfig(folder: Path, user: Any, *, server: str = "https://127.0.0.1:1", name: str = "config") -> Path:
+    """A kubeconfig whose API server answers nobody: what is tested here must not need it."""
+    file = folder / name
+    file.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "here",
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": user}],
+                "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": NAMESPACE}}],
+            }
+        )
+    )
+    return file
+
+
+@pytest.fixture
+def anna(tmp_path: Path) -> Path:
+    return write_kubeconfig(tmp_path, {"token": ANNA})

@@ -1,0 +1,244 @@
+"""A person at a real terminal: a pty with a shell in it, the client as its own process, the real doors and streams."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.conftest import AGENTTERMINAL, ATERM, StandIn, Window
+from tests.gateway.doubles import BERT, NAME
+from tests.support.emulator import EmulatorProcess
+
+PROMPT = "over there> "
+
+
+def start_shell(lab: EmulatorProcess) -> Any:
+    return lab.start_session("box", "/bin/sh", "-i", env={"PS1": PROMPT, "PATH": os.environ["PATH"], "TERM": "xterm"})
+
+
+@pytest.fixture
+def gateway(lab: EmulatorProcess) -> Iterator[StandIn]:
+    gateway = StandIn(lab, start_shell(lab))
+    yield gateway
+    gateway.kill()
+
+
+def attach(window: Window, gateway: StandIn, kubeconfig: Path, *options: str) -> None:
+    """Type the command, and wait until the other side answers a question."""
+    command = f"{AGENTTERMINAL} attach {NAME} --gateway {gateway.url} --kubeconfig {kubeconfig} {' '.join(options)}"
+    window.runs(command)
+    window.sees("You are attached to team-a/one")
+    window.sees(PROMPT)
+
+
+def find_client(window: Window) -> int:
+    """The process that the window's shell runs in the foreground."""
+    (child,) = Path(f"/proc/{window.shell.pid}/task/{window.shell.pid}/children").read_text().split()
+    return int(child)
+
+
+def test_somebody_types_resizes_detaches_and_comes_back_to_the_same_session(
+    open_window: Callable[..., Window], gateway: StandIn, anna: Path
+) -> None:
+    window = open_window()
+    mode = window.read_mode()
+    attach(window, gateway, anna)
+
+    window.runs("echo $((40 + 2)) are here")
+    window.sees("42 are here")
+    window.resize(70, 20)
+    window.until(lambda: _asks_size(window) == "20 70", "the other side to know the size")
+    window.types(b"\x10\x11")
+    window.sees("Detached. The session goes on: team-a/one")
+    window.ended(0)
+    assert window.read_mode().replace("rows 20; columns 70", "rows 30; columns 100") == mode
+
+    attach(window, gateway, anna, "--detach-keys", "ctrl-a,x")
+    window.sees("42 are here")
+    # The first of the usual keys is the other side's own again.
+    window.types(b"exit 7\n")
+    window.ended(7)
+    assert "columns 70" in window.read_mode()
+    assert "-icanon" not in window.read_mode()
+
+
+def _asks_size(window: Window) -> str:
+    window.runs("stty size")
+    window.sees("stty size")
+    lines = [line.strip() for line in window.screen.display]
+    return next((line for line in reversed(lines) if line.replace(" ", "").isdigit()), "")
+
+
+def test_ctrl_c_goes_to_the_other_side_and_ends_nothing_here(
+    open_window: Callable[..., Window], gateway: StandIn, anna: Path
+) -> None:
+    window = open_window()
+    attach(window, gateway, anna)
+
+    window.runs("sleep 1000; echo slept=$?")
+    window.sees("sleep 1000")
+    window.types(b"\x03")
+    window.runs("echo still $((1 + 1)) here")
+    window.sees("still 2 here")
+    window.types(b"\x10\x11")
+    window.ended(0)
+
+
+def test_somebody_who_is_thrown_out_is_told_by_whom_and_how_to_come_back(
+    open_window: Callable[..., Window], gateway: StandIn, anna: Path
+) -> None:
+    first, second = open_window(), open_window()
+    mode = first.read_mode()
+    attach(first, gateway, anna)
+
+    second.runs(f"{AGENTTERMINAL} attach {NAME} --gateway {gateway.url} --kubeconfig {anna}")
+    second.sees("--takeover")
+    second.ended(255)
+    attach(second, gateway, anna, "--takeover")
+
+    first.sees(
+        "anna takes this terminal over. Another socket speaks for this terminal now. To take it back: --takeover."
+    )
+    first.ended(255)
+    assert first.read_mode() == mode
+    second.runs("echo $((4 * 5)) is mine")
+    second.sees("20 is mine")
+    assert "20 is mine" not in first.text
+
+
+def test_somebody_who_looks_on_sees_and_types_nothing(
+    open_window: Callable[..., Window], gateway: StandIn, anna: Path
+) -> None:
+    typing, looking = open_window(), open_window()
+    attach(typing, gateway, anna)
+    looking.runs(f"{ATERM} view {NAME} --gateway {gateway.url} --kubeconfig {anna}")
+    looking.sees(PROMPT)
+
+    typing.runs("echo $((5 * 6)) to see")
+    looking.sees("30 to see")
+    looking.types("echo mine")
+    looking.sees("You only look on: what you type is not sent.")
+    looking.types(b"\x03")
+    looking.ended(0)
+    assert "echo mine" not in typing.text
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGQUIT, 131)]
+)
+def test_a_client_that_is_asked_to_end_gives_the_terminal_back(
+    open_window: Callable[..., Window], gateway: StandIn, anna: Path, number: signal.Signals, code: int
+) -> None:
+    window = open_window()
+    mode = window.read_mode()
+    attach(window, gateway, anna)
+    assert "-icanon" in window.read_mode()
+    # As an editor does: the second screen, the mouse, and a hidden cursor.
+    window.runs(r"printf '\033[?1049h\033[?1000h\033[?25l%s\n' on-the-second-$((1 + 1))")
+    window.sees("on-the-second-2")
+
+    os.kill(find_client(window), number)
+
+    window.until(lambda: window.read_mode() == mode, "the terminal's own mode")
+    window.until(lambda: b"\x1b[?25h" in window.output, "the cursor")
+    window.ended(code)
+    assert window.output.rfind(b"\x1b[?1049l") > window.output.rfind(b"\x1b[?1049h")
+    assert window.output.rfind(b"\x1b[?1000l") > window.output.rfind(b"\x1b[?1000h")
+
+
+def test_a_killed_client_leaves_a_terminal_that_stty_sane_repairs(
+    open_window: Callable[..., Window], gateway: StandIn, anna: Path
+) -> None:
+    window = open_window()
+    attach(window, gateway, anna)
+
+    os.kill(find_client(window), signal.SIGKILL)
+
+    window.sees("Killed")
+    window.types("stty sane\n")
+    window.until(lambda: " icanon" in window.read_mode() and " echo " in window.read_mode(), "a sane terminal")
+
+
+def test_a_gateway_that_is_killed_is_waited_for_and_found_again(
+    open_window: Callable[..., Window], gateway: StandIn, anna: Path
+) -> None:
+    window = open_window()
+    attach(window, gateway, anna)
+
+    gateway.kill()
+    window.sees("The connection was lost; what you typed last may not have arrived. Reconnecting;")
+    window.types("rm")
+    window.sees("There is no connection: what you type is not sent.")
+    gateway.start()
+    window.sees("Reconnected.")
+    window.sees(PROMPT)
+    window.runs("echo $((6 * 7)) again")
+    window.sees("42 again")
+    assert "rmecho" not in window.text
+
+    gateway.kill()
+    mode = window.read_mode()
+    assert "-icanon" in mode
+    window.sees("Reconnecting;")
+    window.types(b"\x03")
+    window.ended(0)
+    assert "-icanon" not in window.read_mode()
+
+
+@pytest.mark.parametrize(
+    ("ending", "sentence", "code"),
+    [
+        ("Revoked", "This socket was thrown out: the terminal names nobody.", 255),
+        ("Terminated", "The terminal is being terminated; nobody can attach to it any more.", 255),
+        ("Forbidden", "Your right to this terminal was withdrawn.", 255),
+        ("SessionEnded", "The session has ended; nobody saw its exit code.", 255),
+    ],
+)
+def test_every_end_that_is_none_of_ours_is_a_sentence_and_255(
+    open_window: Callable[..., Window], gateway: StandIn, anna: Path, ending: str, sentence: str, code: int
+) -> None:
+    window = open_window()
+    mode = window.read_mode()
+    attach(window, gateway, anna)
+
+    gateway.end_holder(ending)
+
+    window.sees(sentence)
+    window.ended(code)
+    assert window.read_mode() == mode
+
+
+@pytest.mark.parametrize("ending", ["Restarting", "TooSlow", "UpstreamLost"])
+def test_an_end_that_passes_is_told_and_the_client_comes_back_by_itself(
+    open_window: Callable[..., Window], gateway: StandIn, anna: Path, ending: str
+) -> None:
+    window = open_window()
+    attach(window, gateway, anna)
+
+    gateway.end_holder(ending)
+
+    window.sees("Reconnecting; ctrl-p ctrl-q or Ctrl-C leaves.")
+    window.sees("Reconnected.")
+    window.runs("echo $((3 * 3)) goes on")
+    window.sees("9 goes on")
+    window.types(b"\x10\x11")
+    window.ended(0)
+
+
+def test_whoever_has_no_right_reads_why_and_keeps_their_terminal(
+    open_window: Callable[..., Window], gateway: StandIn, tmp_path: Path
+) -> None:
+    from tests.client.conftest import write_kubeconfig
+
+    window = open_window()
+    mode = window.read_mode()
+    bert = write_kubeconfig(tmp_path, {"token": BERT})
+    window.runs(f"{AGENTTERMINAL} attach {NAME} --gateway {gateway.url} --kubeconfig {bert}")
+
+    window.sees("Error: ")
+    window.ended(255)
+    assert window.read_mode() == mode
+    assert BERT not in window.text
