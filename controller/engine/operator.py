@@ -8,7 +8,7 @@ visited before the first list has passed: whether a session has another owner ca
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -22,6 +22,7 @@ from controller.clock import Clock
 from controller.engine.census import Census
 from controller.engine.keeper import HoldKeeper
 from controller.engine.launcher import Launcher, Place
+from controller.engine.leases import LeaseProver
 from controller.engine.leftovers import LeftoverSearch
 from controller.engine.liveness import LoopLag
 from controller.engine.observer import SpriteObserver
@@ -88,6 +89,7 @@ class Operator:
         tenure: Permits every write.
         luck: For jitter.
         draw_nonce: Gives a new launch nonce: lower-case letters and digits, never twice the same.
+        lease_namespace: Where the Leases of gateways lie.
         namespaces: The ones that are watched; empty is all.
         lacking: The fields of the status that the installed CRD does not have.
         lookout: Lists the objects for comparison, whether this process leads or not; None is the client of `outside`.
@@ -104,6 +106,7 @@ class Operator:
         tenure: Tenure,
         luck: Random,
         draw_nonce: Callable[[], str],
+        lease_namespace: str,
         namespaces: tuple[str, ...] = (),
         lacking: frozenset[str] = frozenset(),
         hold: HoldSettings | None = None,
@@ -145,6 +148,7 @@ class Operator:
         self._leftovers = LeftoverSearch(
             outside.sprites, self._observer, clock, tenure, on_found=self._tell_of_leftovers
         )
+        self._leases = LeaseProver(outside.kube, lease_namespace, clock, on_dead=self._wake)
         self._reconciler = Reconciler(
             Tools(
                 registry=self.registry,
@@ -166,6 +170,7 @@ class Operator:
                 keeper=self._keeper,
                 hold=hold or HoldSettings(),
                 leftovers=self._leftovers,
+                leases=self._leases,
             )
         )
         self._is_leading = False
@@ -233,6 +238,7 @@ class Operator:
         self._reconciler.forget(uid)
         self._census.drop(uid)
         self._stakes.drop(uid)
+        self._leases.drop(uid)
         self.queue.drop(uid)
         self._wake(self._owners.drop(uid))
 
@@ -268,6 +274,7 @@ class Operator:
                 group.create_task(self._work(), name=f"worker-{number}")
             group.create_task(self._keeper.run(), name="holds")
             group.create_task(self._leftovers.run(), name="leftovers")
+            group.create_task(self._leases.run(), name="leases")
             group.create_task(self._read_metadata(), name="metadata")
             group.create_task(self._check_sessions(), name="sessions")
 
@@ -310,6 +317,7 @@ class Operator:
             self._stakes.put(snapshot.uid, find_source(snapshot.namespace, spec), snapshot.sprite)
         else:
             self._stakes.drop(snapshot.uid)
+        self._leases.note(snapshot, spec, status)
         self._census.put(snapshot, spec, status)
         return spec, status
 
@@ -338,7 +346,7 @@ class Operator:
     def _note_written(self, snapshot: Snapshot) -> None:
         self._note(snapshot)
 
-    def _wake(self, uids: tuple[str, ...]) -> None:
+    def _wake(self, uids: Iterable[str]) -> None:
         for uid in uids:
             self.queue.add(uid)
 

@@ -32,6 +32,7 @@ from controller.api.terminal import (
 from controller.clock import Clock
 from controller.engine.keeper import HoldKeeper, Wish
 from controller.engine.launcher import Launcher, LaunchLost, Place
+from controller.engine.leases import LeaseProver, view_snapshot
 from controller.engine.leftovers import LeftoverSearch, Owed
 from controller.engine.limits import Priority
 from controller.engine.observer import SpriteObserver
@@ -49,12 +50,13 @@ from controller.plan.activity import (
     Activity,
     Hearing,
     Occasion,
-    Presence,
     describe_unread_mark,
     observe_activity,
     read_activity_mark,
 )
 from controller.plan.facts import CLOSED, NOTHING_SEEN, Facts, Memory, Probed, TokenFinding
+from controller.plan.fence_objects import ObjectView
+from controller.plan.gateways import find_presence, recall_gone
 from controller.plan.hold_book import resolve_rules
 from controller.plan.hold_names import build_key
 from controller.plan.hold_settings import HoldSettings
@@ -64,12 +66,12 @@ from controller.plan.kill import (
     KillProgress,
     KillStep,
     Unproven,
-    find_presence,
     note_barred,
     note_refused,
     note_settled,
 )
 from controller.plan.kill import Presence as KillPresence
+from controller.plan.kill import find_presence as find_session
 from controller.plan.leftovers import Mark, ProcessesLook
 from controller.plan.looks import (
     NOT_LOOKED,
@@ -100,8 +102,9 @@ from controller.plan.steps import (
     Rest,
     SendKill,
     StartSession,
+    SweepGateway,
 )
-from controller.plan.teardown import rest_unproven
+from controller.plan.teardown import find_asked, forget_proven, rest_unproven
 from controller.plan.terminal import plan_terminal
 from controller.plan.wakes import note_wake
 from controller.sprites.client import SpritesClient
@@ -147,6 +150,7 @@ class Tools:
     keeper: HoldKeeper
     hold: HoldSettings
     leftovers: LeftoverSearch
+    leases: LeaseProver
 
 
 class Visit:
@@ -164,8 +168,10 @@ class Visit:
     ) -> None:
         self._tools = tools
         self._snapshot = snapshot
-        self._spec: TerminalSpec = read_spec(snapshot.spec())
-        self._status: TerminalStatus = read_status(snapshot.status())
+        self._spec: TerminalSpec
+        self._status: TerminalStatus
+        self._view: ObjectView
+        self._take_in(snapshot)
         self._requested_at = snapshot.requested_at()
         self.memory = memory
         self.doubt = doubt if doubt is not None else self._find_doubt()
@@ -182,6 +188,19 @@ class Visit:
         self._reread_done = False
         self._is_substitute = False
         self._began = tools.clock.monotonic()
+
+    def _take_in(self, snapshot: Snapshot) -> None:
+        """Read an object as it is now."""
+        spec, status = snapshot.spec(), snapshot.status()
+        self._snapshot = snapshot
+        self._spec, self._status = read_spec(spec), read_status(status)
+        self._view = view_snapshot(snapshot, spec, status)
+
+    def _find_gone(self) -> frozenset[str]:
+        """Name the gateways through which nobody watches: the proven, and what an earlier process had proven."""
+        leases = self._tools.leases
+        recalled = recall_gone(self._spec, self._status)
+        return leases.dead if recalled is None or leases.is_seen_alive(recalled) else leases.dead | {recalled}
 
     @property
     def lane(self) -> Lane:
@@ -231,7 +250,7 @@ class Visit:
             recorded=_without_expiry(self._status.hold),
             mode=HoldMode.WHILE_ACTIVE if spec.hold is None else spec.hold.mode,
             suspended=spec.suspend,
-            presence=Presence.WATCHED if spec.attached else Presence.NOBODY,
+            presence=find_presence(spec, self._view, gone=self._find_gone()),
             hearing=_find_hearing(session),
             times=self._find_activity(session),
             rules=resolve_rules(spec.hold, self._tools.hold),
@@ -317,6 +336,9 @@ class Visit:
             processes=self._processes,
             began=self._began,
             breaker=CLOSED if self._token is None else tools.observer.breaker(self._token),
+            view=self._view,
+            dead=tools.leases.dead,
+            gone=self._find_gone(),
         )
 
     def _is_held(self) -> bool:
@@ -336,7 +358,7 @@ class Visit:
             identity,
             self._sessions,
             others=self._find_activity(session),
-            presence=Presence.WATCHED if self._spec.attached else Presence.NOBODY,
+            presence=find_presence(self._spec, self._view, gone=self._find_gone()),
             hearing=_find_hearing(session),
             occasion=Occasion.BEAT,
             now=self._tools.clock.monotonic(),
@@ -353,7 +375,7 @@ class Visit:
 
     async def _take(self, plan: Plan) -> ReconcileResult | None:
         """Do one step; None means ask for the next."""
-        asked = None if self.memory.kill is None else self.memory.kill.asked
+        asked = find_asked(self.memory)
         self.memory = plan.memory
         match plan.step:
             case LookAtSprite(since=since):
@@ -363,7 +385,7 @@ class Visit:
             case LookAtProcesses(since=since):
                 self._processes = await self._tools.leftovers.look(self._place(), since)
             case PlaceFinalizer():
-                self._snapshot = await self._tools.writer.place_finalizer(self._snapshot)
+                self._take_in(await self._tools.writer.place_finalizer(self._snapshot))
             case RecordIntent(sprite_id=sprite_id):
                 await self._record_intent(sprite_id)
             case StartSession(intent=intent):
@@ -375,10 +397,12 @@ class Visit:
             case BarLaunch(intent=intent):
                 return await self._bar(intent)
             case RereadObject():
-                self._snapshot = await self._tools.writer.reread(self._snapshot)
+                self._take_in(await self._tools.writer.reread(self._snapshot))
                 self.memory = replace(self.memory, object_read=self._tools.clock.monotonic())
             case SendKill() as send:
                 return await self._send_kill(send)
+            case SweepGateway() as sweep:
+                await self._sweep(sweep)
             case ReleaseObject(happening=happening, mark=mark):
                 return await self._release(happening, mark)
             case Rest() as rest:
@@ -554,14 +578,14 @@ class Visit:
         self._sessions = await self._ask_sessions(now, Cause.IDENTIFY)
         if not isinstance(self._sessions, Listed):
             return False
-        return find_presence(identity, self._sessions.sessions) is not KillPresence.REUSED
+        return find_session(identity, self._sessions.sessions) is not KillPresence.REUSED
 
     def _weigh_kill_answer(self, place: Place, identity: Identity, answer: KillAnswer) -> None:
         """Count a 404 for a session that the list has just shown; for any other it was to be expected."""
         known = self._tools.observer.recall_sessions(place.token, place.sprite)
         if answer is not KillAnswer.NOT_FOUND or not isinstance(known, Listed):
             return
-        if find_presence(identity, known.sessions) is KillPresence.LISTED:
+        if find_session(identity, known.sessions) is KillPresence.LISTED:
             self._tools.observer.note_refusal(place.token, place.sprite)
 
     async def _take_failed_kill(self, failed: LookFailed, progress: KillProgress) -> ReconcileResult | None:
@@ -587,12 +611,20 @@ class Visit:
 
     # --- endings ------------------------------------------------------------------------------------------------------
 
+    async def _sweep(self, sweep: SweepGateway) -> None:
+        """Clear what a dead gateway left."""
+        self._take_in(await self._tools.writer.sweep(self._snapshot, sweep.patch))
+        log.info(
+            "What a dead gateway left was cleared.",
+            extra={"object": label(self._snapshot), "incarnation": sweep.incarnation},
+        )
+
     async def _release(self, happening: Happening | None, mark: Mark | None) -> ReconcileResult:
         """Take the finalizer off and tell what happened; what its session left behind is searched for later."""
         await self._tools.writer.remove_finalizer(self._snapshot)
         if happening is not None:
             self._tell(happening)
-            self._count_end(happening, None if self.memory.kill is None else self.memory.kill.asked)
+            self._count_end(happening, find_asked(self.memory))
         if mark is not None:
             self._tools.leftovers.owe(self._place(), Owed(refer_to(self._snapshot), mark))
         return ReconcileResult.SETTLED
@@ -609,7 +641,9 @@ class Visit:
             self._tell(tiding)
         outcome, before = rest.outcome, self._status
         self.doubt_settled = self.doubt_settled or outcome.doubt_settled
-        if await self._write(outcome):
+        is_written = await self._write(outcome)
+        self.memory = forget_proven(self.memory, self._status.session)
+        if is_written:
             for happening in rest.happenings:
                 self._tell(happening)
                 self._count_end(happening, asked)
@@ -653,13 +687,13 @@ class Visit:
             requested_at=self._requested_at,
             now=self._tools.clock.now(),
             hold=self._tools.keeper.view(self._snapshot.uid),
+            view=self._view,
+            gone=self._find_gone(),
         )
         status = self._tools.writer.fit(status)
         if not is_worth_writing(self._status, status, stored=self._status.observed_generation >= 0):
             return False
-        self._snapshot = await self._tools.writer.write_status(self._snapshot, status)
-        self._spec = read_spec(self._snapshot.spec())
-        self._status = read_status(self._snapshot.status())
+        self._take_in(await self._tools.writer.write_status(self._snapshot, status))
         return True
 
     def _tell(self, happening: Happening) -> None:

@@ -80,13 +80,27 @@ class Writer:
         return await self._patch(snapshot, operations) if operations else snapshot
 
     async def remove_finalizer(self, snapshot: Snapshot) -> None:
-        """Take our finalizer off; the object may be gone with it."""
-        operations = build_remove_finalizer(_describe(snapshot), FINALIZER)
+        """Take our finalizer off, unless a gateway holds the lock; the object may be gone with it."""
+        operations = build_remove_finalizer(_describe(snapshot), FINALIZER, demand_free_socket=True)
         if not operations:
             return
         left = await self._patch(snapshot, operations)
         if left.deleted is not None and not left.finalizers:
             self._registry.forget(snapshot.uid)
+
+    async def sweep(self, snapshot: Snapshot, operations: list[dict[str, Any]]) -> Snapshot:
+        """
+        Clear what a dead gateway left in the status, and give the object as it is then.
+
+        The patch tests what it removes, and no version: what others wrote meanwhile may come with its answer.
+
+        Raises:
+            Outrun: It has changed, the spec included, or is gone.
+        """
+        swept = await self._patch(snapshot, operations, subresource="status")
+        if swept.generation != snapshot.generation:
+            raise Outrun(f"AgentTerminal {snapshot.namespace}/{snapshot.name} has changed meanwhile.")
+        return swept
 
     async def write_status(self, snapshot: Snapshot, status: TerminalStatus) -> Snapshot:
         """Write what differs of the status, and give the object as it is then."""
@@ -128,10 +142,12 @@ class Writer:
             self._on_known(current)
         raise Outrun(f"AgentTerminal {snapshot.namespace}/{snapshot.name} has changed meanwhile.")
 
-    async def _patch(self, snapshot: Snapshot, operations: list[dict[str, Any]]) -> Snapshot:
+    async def _patch(
+        self, snapshot: Snapshot, operations: list[dict[str, Any]], *, subresource: str | None = None
+    ) -> Snapshot:
         try:
             answer = await self._objects.patch_json(
-                snapshot.namespace, snapshot.name, operations, subresource=None, tenure=self._tenure
+                snapshot.namespace, snapshot.name, operations, subresource=subresource, tenure=self._tenure
             )
         except (Conflict, Invalid, NotFound) as error:
             await self._read_again(snapshot, error)
@@ -160,10 +176,12 @@ class Writer:
 
 
 def _describe(snapshot: Snapshot) -> dict[str, Any]:
-    return {
+    described: dict[str, Any] = {
         "metadata": {
             "uid": snapshot.uid,
             "resourceVersion": snapshot.resource_version,
             "finalizers": list(snapshot.finalizers),
         }
     }
+    status = snapshot.status()
+    return {**described, "status": status} if status else described

@@ -7,13 +7,16 @@ from typing import Final
 from controller.api.session import Announced
 from controller.api.situations import Situation
 from controller.api.terminal import (
+    LeftoversStatus,
     SessionStatus,
     TerminalSpec,
     TerminalStatus,
 )
 from controller.plan.activity import Activity
 from controller.plan.breaker import Breaker
+from controller.plan.fence_objects import ObjectView
 from controller.plan.kill import (
+    KillEvidence,
     KillProgress,
 )
 from controller.plan.launch import (
@@ -29,6 +32,8 @@ from controller.plan.looks import (
 
 NOTHING_SEEN: Final = Activity(None, observable=False)
 CLOSED: Final = Breaker()
+UNFENCED: Final = ObjectView(uid="", generation=0, version=0)
+"""An object of which no gateway has ever spoken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,24 @@ class Wakes:
 
 
 @dataclass(frozen=True, slots=True)
+class ProvenEnd:
+    """
+    An end that is proven and not written yet: whatever the API server refuses meanwhile, nothing is proven twice.
+
+    Args:
+        session: Whose.
+        evidence: What proved it.
+        left: What the kill left.
+        progress: How the kill came there; None where none was sent.
+    """
+
+    session: SessionStatus
+    evidence: KillEvidence
+    left: LeftoversStatus
+    progress: KillProgress | None
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """
     What this process alone remembers of one object.
@@ -81,6 +104,7 @@ class Memory:
         leftovers_at: When the look started that first found something of a killed session, monotonic.
         wakes: The calls for this object that found its sprite paused.
         mark_told: The value of the activity annotation that was last told to be unreadable.
+        proven: The end that is proven and not written yet.
     """
 
     kill: KillProgress | None = None
@@ -96,6 +120,7 @@ class Memory:
     leftovers_at: timedelta | None = None
     wakes: Wakes | None = None
     mark_told: str | None = None
+    proven: ProvenEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +152,9 @@ class Facts:
         processes: The last look at all processes of the sprite.
         began: When this visit began, monotonic.
         breaker: What the answers to its token come to: while it is open nothing is concluded from them.
+        view: The object as the fence sees it.
+        dead: Gateways that are proven out.
+        gone: Gateways through which nobody watches: those, and those that an earlier process had proven out.
     """
 
     generation: int
@@ -152,3 +180,6 @@ class Facts:
     processes: ProcessesLook = NOT_LOOKED
     began: timedelta = timedelta(0)
     breaker: Breaker = CLOSED
+    view: ObjectView = UNFENCED
+    dead: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()

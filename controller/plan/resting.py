@@ -19,10 +19,13 @@ from controller.api.terminal import (
     TerminalSpec,
 )
 from controller.errors import Failure
+from controller.plan.activity import Presence
 from controller.plan.breaker import PROBE_INTERVAL, describe_incident
 from controller.plan.ends import EndReason
 from controller.plan.facts import Facts, Memory
 from controller.plan.failures import STALL_RETRY, Stall, judge_failure
+from controller.plan.fence_ids import find_incarnation
+from controller.plan.gateways import find_presence
 from controller.plan.kill import (
     METADATA_AGE,
 )
@@ -178,9 +181,14 @@ def is_paused(look: SpriteLook) -> bool:
     return isinstance(look, SpriteSeen) and look.sprite.state in (SpriteState.WARM, SpriteState.COLD)
 
 
+def is_watched(facts: Facts) -> bool:
+    """Tell whether anybody counts as a viewer: a gateway that is gone has none."""
+    return find_presence(facts.spec, facts.view, gone=facts.gone) is Presence.WATCHED
+
+
 def rest_live(facts: Facts, memory: Memory, session: SessionStatus, *, happenings: tuple[Happening, ...] = ()) -> Plan:
     """Say that the session lives, and whether somebody watches it."""
-    attached = bool(facts.spec.attached)
+    attached = is_watched(facts)
     message = f"Session {session.id} lives and {'somebody' if attached else 'nobody'} is attached."
     if facts.spec.terminated or facts.deleting:
         situation, message = Situation.TERMINATING, f"Session {session.id} is being ended."
@@ -235,13 +243,18 @@ def end_session(facts: Facts, session: SessionStatus, reason: EndReason) -> Sess
     """
     Write the end of a session, with who was attached then: a second start asks for somebody who came since.
 
-    Somebody of whom the status does not tell yet has come after the end: their coming is what made us look.
+    Somebody of whom the status does not tell yet has come after the end: their coming is what made us look. One whose
+    gateway is gone was there before it: else their name, which nobody may take out of the spec but another gateway,
+    would be taken for somebody new, and start a session that nobody came for, again and again.
     """
+    was_there = is_true(facts.status, ConditionType.ATTACHED) or (
+        find_incarnation(facts.spec.active_socket_id) in facts.gone
+    )
     ended = SessionEnd(
         reason=str(reason),
         time=facts.now_time,
         generation=facts.generation,
-        attached=bool(facts.spec.attached) and is_true(facts.status, ConditionType.ATTACHED),
+        attached=bool(facts.spec.attached) and was_there,
         socket_id=facts.spec.active_socket_id,
     )
     return session.model_copy(update={"ended": ended})

@@ -22,7 +22,11 @@ from controller.api.terminal import (
     TerminalStatus,
 )
 from controller.errors import Failure
-from controller.plan.activity import Activity, find_latest
+from controller.plan.activity import Activity, Presence, find_latest
+from controller.plan.facts import UNFENCED
+from controller.plan.fence_objects import ObjectView
+from controller.plan.fence_presence import judge_fenced
+from controller.plan.gateways import find_presence
 from controller.plan.looks import LookFailed, NotLooked, SpriteAway, SpriteLook, SpriteSeen
 from controller.plan.steps import Outcome, Verdict
 
@@ -50,6 +54,8 @@ def build_status(
     requested_at: str | None,
     now: datetime,
     hold: HoldView | None = None,
+    view: ObjectView = UNFENCED,
+    gone: frozenset[str] = frozenset(),
 ) -> TerminalStatus:
     """
     Compose the whole status of an object after a visit.
@@ -63,8 +69,13 @@ def build_status(
         requested_at: The token of the request for a look now that this visit answers.
         now: Wall time.
         hold: What is held for it; None where nobody keeps a book for it (yet), and then what is recorded stands.
+        view: The object as the fence sees it.
+        gone: Gateways through which nobody watches any more.
     """
+    is_watched = find_presence(spec, view, gone=gone) is Presence.WATCHED
     verdicts = _judge_conditions(outcome, spec, sprite, hold)
+    verdicts[ConditionType.ATTACHED] = _judge_attached(is_watched=is_watched)
+    verdicts[ConditionType.FENCED] = judge_fenced(spec.active_socket_id, view.lock, dead=gone)
     if hold is None and old.hold is not None:
         del verdicts[ConditionType.HELD]
     known = {condition.type: condition for condition in old.conditions}
@@ -77,7 +88,7 @@ def build_status(
             "phase": judge_phase(outcome.situation, old.phase),
             "session": outcome.session,
             "sprite": _move_sprite(old.sprite, sprite),
-            "detached_time": _move_detached(old, outcome, spec, now),
+            "detached_time": _move_detached(old, outcome, spec, now, is_watched=is_watched),
             "hold": old.hold if hold is None else hold.hold,
             "activity": _move_activity(old.activity, hold),
             "kill": outcome.kill,
@@ -134,9 +145,7 @@ def _judge_conditions(
     verdicts = {
         ConditionType.RECONCILING: Verdict(_truth(holds=readiness.reconciling), reason, outcome.message),
         ConditionType.STALLED: Verdict(_truth(holds=readiness.stalled), reason, outcome.message),
-        ConditionType.ATTACHED: _judge_attached(spec),
         ConditionType.HELD: _judge_held(spec, hold),
-        ConditionType.FENCED: _judge_fenced(spec),
     }
     if readiness.ready is not None:
         verdicts[ConditionType.READY] = Verdict(readiness.ready, reason, outcome.message)
@@ -169,25 +178,14 @@ def _judge_live_by_default(outcome: Outcome) -> Verdict | None:
     return None
 
 
-def _judge_attached(spec: TerminalSpec) -> Verdict:
-    return Verdict(_TRUE, Reason.VIEWER) if spec.attached else Verdict(_FALSE, Reason.NO_VIEWER)
+def _judge_attached(*, is_watched: bool) -> Verdict:
+    return Verdict(_TRUE, Reason.VIEWER) if is_watched else Verdict(_FALSE, Reason.NO_VIEWER)
 
 
 def _judge_held(spec: TerminalSpec, hold: HoldView | None) -> Verdict:
     if hold is not None:
         return hold.held
     return Verdict(_FALSE, Reason.NOT_HELD if spec.hold_wanted else Reason.NOT_WANTED)
-
-
-def _judge_fenced(spec: TerminalSpec) -> Verdict:
-    """Absent, empty and an id are three things: never claimed, revoked, and exactly that socket."""
-    match spec.active_socket_id:
-        case None:
-            return Verdict(_FALSE, Reason.NEVER_CLAIMED)
-        case "":
-            return Verdict(_TRUE, Reason.REVOKED)
-        case _:
-            return Verdict(_TRUE, Reason.SOCKET_NAMED)
 
 
 def _judge_reachable(sprite: SpriteLook) -> Verdict | None:
@@ -250,10 +248,12 @@ def _move_activity(known: ActivityStatus | None, hold: HoldView | None) -> Activ
     return ActivityStatus(last_time=latest, observable=hold.activity.observable)
 
 
-def _move_detached(old: TerminalStatus, outcome: Outcome, spec: TerminalSpec, now: datetime) -> datetime | None:
+def _move_detached(
+    old: TerminalStatus, outcome: Outcome, spec: TerminalSpec, now: datetime, *, is_watched: bool
+) -> datetime | None:
     """The idle time counts from the last viewer's leaving, or the start of a session that nobody watches."""
     session = outcome.session
-    if session is None or session.id is None or session.ended is not None or spec.attached:
+    if session is None or session.id is None or session.ended is not None or is_watched:
         return None
     fresh = old.session is None or old.session.id != session.id
     if old.detached_time is None or is_resumed(old, spec) or fresh:

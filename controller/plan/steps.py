@@ -13,6 +13,7 @@ from controller.api.terminal import (
     SessionStatus,
 )
 from controller.plan.facts import Memory
+from controller.plan.fence_patches import JsonPatch
 from controller.plan.kill import (
     ComeAgain,
     KillEvidence,
@@ -103,6 +104,14 @@ class ReleaseObject:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepGateway:
+    """Clear a lock, or an entry, of a gateway that is proven out (status subresource)."""
+
+    incarnation: str
+    patch: JsonPatch = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class RecordIntent:
     """Draw a nonce and record it, before a session is created."""
 
@@ -169,6 +178,7 @@ Step = (
     | LookAtProcesses
     | PlaceFinalizer
     | ReleaseObject
+    | SweepGateway
     | RecordIntent
     | StartSession
     | ProbeLaunch

@@ -21,7 +21,7 @@ from controller.api.terminal import (
 )
 from controller.plan.breaker import PROBE_INTERVAL, Conclusion, describe_incident, may_conclude
 from controller.plan.ends import EndReason
-from controller.plan.facts import Facts, Memory
+from controller.plan.facts import Facts, Memory, ProvenEnd
 from controller.plan.failures import STALL_RETRY
 from controller.plan.kill import (
     METADATA_AGE,
@@ -121,7 +121,10 @@ def plan_terminated(facts: Facts, memory: Memory) -> Plan:
 
 
 def plan_end(facts: Facts, memory: Memory, session: SessionStatus, trigger: KillTrigger) -> Plan:
-    """End a session that is recorded, or whose launch is."""
+    """End a session that is recorded, or whose launch is; what was proven before is not proven again."""
+    proven = find_proven(memory, session)
+    if proven is not None:
+        return _repeat_conclusion(facts, memory, proven, trigger)
     if not facts.token.kill_usable:
         situation = facts.token.trouble or Situation.TOKEN_NOT_ALLOWED
         return _rest_unended(facts, memory, situation, Reason(situation.value), facts.token.message, after=STALL_RETRY)
@@ -244,6 +247,37 @@ def _rest_unended(
     return Plan(Rest(outcome, after, retry=after is None, happenings=(warning,)), memory)
 
 
+def find_proven(memory: Memory, session: SessionStatus) -> ProvenEnd | None:
+    """Give the end of this session that is proven and not written yet; that of a lost launch goes by its nonce."""
+    proven = memory.proven
+    if proven is None:
+        return None
+    if session.id is None:
+        is_same = session.launch_intent is not None and session.launch_intent == proven.session.launch_intent
+    else:
+        is_same = session == proven.session
+    return proven if is_same else None
+
+
+def find_asked(memory: Memory) -> timedelta | None:
+    """Tell since when a kill goes on, monotonic; None where none does."""
+    progress = memory.kill or (None if memory.proven is None else memory.proven.progress)
+    return None if progress is None else progress.asked
+
+
+def _repeat_conclusion(facts: Facts, memory: Memory, proven: ProvenEnd, trigger: KillTrigger) -> Plan:
+    with_session = replace(facts, status=facts.status.model_copy(update={"session": proven.session}))
+    memory = replace(memory, kill=proven.progress)
+    return conclude_kill(with_session, memory, proven.session, trigger, proven.evidence, left=proven.left)
+
+
+def forget_proven(memory: Memory, session: SessionStatus | None) -> Memory:
+    """Forget a proof once the end stands in the status, or another session does."""
+    if memory.proven is None or (session is not None and find_proven(memory, session) is not None):
+        return memory
+    return replace(memory, proven=None)
+
+
 def conclude_kill(
     facts: Facts,
     memory: Memory,
@@ -260,6 +294,7 @@ def conclude_kill(
         message = f"Nobody was attached for {_name_minutes(facts.spec.idle_timeout_seconds)}. {message}"
     reason = Reason.REAPED if trigger is KillTrigger.REAPED else Reason.CONFIRMED
     happening = Happening(reason, message, evidence=evidence, leftovers=left.result)
+    memory = replace(memory, proven=ProvenEnd(session, evidence, left, memory.kill))
     if trigger is KillTrigger.DELETED:
         if evidence is KillEvidence.SESSION_LIST:
             return Plan(ReleaseObject(replace(happening, leftovers=None), _mark_of(session)), memory)

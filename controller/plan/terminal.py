@@ -44,17 +44,26 @@ from controller.plan.reap import (
     describe_warning,
     plan_reap,
 )
-from controller.plan.resting import is_paused, judge_situation_after, need_sprite, rest_ended, rest_live, rest_token
+from controller.plan.resting import (
+    is_paused,
+    is_watched,
+    judge_situation_after,
+    need_sprite,
+    rest_ended,
+    rest_live,
+    rest_token,
+)
 from controller.plan.starting import plan_first, plan_launch
 from controller.plan.status import is_resumed
 from controller.plan.steps import LookAtSessions, LookAtSprite, Outcome, Plan, Rest, Verdict
-from controller.plan.teardown import conclude_kill, plan_deletion, plan_end, plan_terminated
+from controller.plan.sweeping import guard_fence
+from controller.plan.teardown import conclude_kill, find_proven, plan_deletion, plan_end, plan_terminated
 from controller.plan.wakes import guard_wake
 
 
 def plan_terminal(facts: Facts, memory: Memory) -> Plan:
     """Decide the next step. Total: it never raises, and every combination of facts has an answer."""
-    return guard_wake(facts, _plan_step(facts, memory))
+    return guard_fence(facts, memory, guard_wake(facts, _plan_step(facts, memory)))
 
 
 def _plan_step(facts: Facts, memory: Memory) -> Plan:
@@ -117,7 +126,7 @@ def _describe_for_reap(facts: Facts, memory: Memory, session: SessionStatus) -> 
     return ReapFacts(
         identity=Identity(session.sprite_id or "", session.id or "", session.created),
         live=session.id is not None,
-        attached=bool(facts.spec.attached),
+        attached=is_watched(facts),
         suspended=facts.spec.suspend,
         idle_timeout=timedelta(seconds=facts.spec.idle_timeout_seconds),
         policy=facts.spec.idle_policy,
@@ -127,7 +136,8 @@ def _describe_for_reap(facts: Facts, memory: Memory, session: SessionStatus) -> 
         idle_after=facts.idle_after,
         warned_for=memory.reap_warned_for,
         begun=kill is not None and kill.trigger is KillTrigger.REAPED and kill.proof is None,
-        settled=memory.kill is not None and memory.kill.settled is not None,
+        settled=(memory.kill is not None and memory.kill.settled is not None)
+        or find_proven(memory, session) is not None,
         sprite=facts.sprite,
         last_wake_time=facts.last_wake_time,
         now=facts.now,

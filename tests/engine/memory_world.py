@@ -24,9 +24,11 @@ from controller.engine.operator import Operator, Outside
 from controller.engine.registry import Gone, Snapshot
 from controller.engine.settings import EngineSettings, LivenessSettings
 from controller.kube.client import KubeClient
-from controller.kube.errors import Conflict, Invalid, NotFound
+from controller.kube.errors import Conflict, Invalid, KubeError, NotFound, ServerFault
 from controller.kube.events import EventRecorder
 from controller.metrics import Metrics, build_metrics
+from controller.plan.fence_ids import make_socket_id
+from controller.plan.fence_patches import name_lease
 from controller.plan.hold_settings import HoldSettings
 from controller.plan.launch import BAR_SCRIPT, PROBE_SCRIPT, UPLOAD_SCRIPT
 from controller.plan.leftovers import SEARCH_SCRIPT
@@ -40,6 +42,7 @@ from controller.tenure import Tenure
 from tests.engine.clocks import NOON
 
 NAMESPACE: Final = "default"
+LEASES: Final = "gateways"
 SECRET: Final = "sprites"  # A name.
 LATENCY: Final = timedelta(milliseconds=20)
 SECOND: Final = timedelta(seconds=1)
@@ -321,7 +324,7 @@ class MemoryPage:
 
 
 class MemoryKube:
-    """Objects, one Secret, Events; every change is told to whoever watches."""
+    """Objects, one Secret, Events, Leases of gateways; every change of an object is told to whoever watches."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -330,6 +333,12 @@ class MemoryKube:
         self.writes: list[str] = []
         """What the operator wrote: `status` or `metadata`, and of whom."""
         self.watchers: list[Any] = []
+        self.leases: dict[str, dict[str, Any]] = {}
+        self.lease_reads: Counter[str] = Counter()
+        self.lease_trouble: KubeError | None = None
+        """Raised by every read of a Lease."""
+        self.refuses_writes = False
+        """No write of the operator's gets through, its Events included; everybody else's does."""
         self._version = 1000
         self._uids = 0
 
@@ -374,7 +383,64 @@ class MemoryKube:
         changed["metadata"]["generation"] += 1
         self._store(changed)
 
+    # what gateways do
+
+    def attach(self, name: str, incarnation: str, *, locks: bool = True) -> str:
+        """Claim a terminal through a gateway, and lock it."""
+        generation = self.objects[name]["metadata"]["generation"]
+        socket_id = make_socket_id(generation=generation, incarnation=incarnation, luck="luckluck")
+        self.patch(name, attached=True, activeSocketId=socket_id)
+        if locks:
+            changed = copy.deepcopy(self.objects[name])
+            lock = {"uid": changed["metadata"]["uid"], "epoch": generation + 1, "socketId": socket_id}
+            changed.setdefault("status", {})["socket"] = {**lock, "incarnation": incarnation}
+            self._store(changed)
+        return socket_id
+
+    def count_viewers(self, name: str, **viewers: int) -> None:
+        """Write the entries of gateways, by incarnation."""
+        changed = copy.deepcopy(self.objects[name])
+        entries = [{"incarnation": incarnation, "viewers": number} for incarnation, number in viewers.items()]
+        changed.setdefault("status", {})["gateways"] = entries
+        self._store(changed)
+
+    def clear_lock(self, name: str) -> None:
+        changed = copy.deepcopy(self.objects[name])
+        del changed["status"]["socket"]
+        self._store(changed)
+
+    def renew(self, incarnation: str) -> None:
+        """Write a gateway's Lease, made anew where there is none."""
+        self._version += 1
+        known = self.leases.get(name_lease(incarnation))
+        uid = f"lease-{self._version}" if known is None else known["metadata"]["uid"]
+        metadata = {"name": name_lease(incarnation), "namespace": LEASES, "uid": uid}
+        metadata["resourceVersion"] = str(self._version)
+        self.leases[name_lease(incarnation)] = {"metadata": metadata, "spec": {"holderIdentity": incarnation}}
+
     # what the operator calls
+
+    async def get_lease(self, namespace: str, name: str, *, timeout: timedelta) -> dict[str, Any]:
+        assert namespace == LEASES
+        self.lease_reads[name] += 1
+        await asyncio.sleep(0)
+        if self.lease_trouble is not None:
+            raise self.lease_trouble
+        if name not in self.leases:
+            raise NotFound("There is no such Lease.")
+        return copy.deepcopy(self.leases[name])
+
+    async def put_lease(self, lease: Mapping[str, Any], *, timeout: timedelta) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        self._demand_writes()
+        known, given = self.leases[lease["metadata"]["name"]]["metadata"], lease["metadata"]
+        if (known["uid"], known["resourceVersion"]) != (given["uid"], given["resourceVersion"]):
+            raise Conflict("It has moved on.")
+        self._version += 1
+        put = copy.deepcopy(dict(lease))
+        put["metadata"]["resourceVersion"] = str(self._version)
+        self.leases[given["name"]] = put
+        return copy.deepcopy(put)
 
     async def get(self, namespace: str, name: str) -> dict[str, Any]:
         await asyncio.sleep(0)
@@ -387,6 +453,7 @@ class MemoryKube:
     ) -> dict[str, Any]:
         tenure.demand()
         await asyncio.sleep(0)
+        self._demand_writes()
         changed = self._check(name, patch["metadata"]["uid"], patch["metadata"]["resourceVersion"])
         changed["status"] = _merge(changed.get("status") or {}, patch["status"])
         self.writes.append(f"status {name}")
@@ -403,18 +470,15 @@ class MemoryKube:
     ) -> dict[str, Any]:
         tenure.demand()
         await asyncio.sleep(0)
-        tested = {operation["path"]: operation["value"] for operation in operations if operation["op"] == "test"}
-        changed = self._check(name, tested["/metadata/uid"], tested["/metadata/resourceVersion"])
-        finalizers = changed["metadata"].setdefault("finalizers", [])
+        self._demand_writes()
+        if name not in self.objects:
+            raise NotFound("It is gone.")
+        assert any(operation["path"] == "/metadata/uid" for operation in operations)
+        changed = copy.deepcopy(self.objects[name])
         for operation in operations:
-            match operation:
-                case {"op": "add", "path": "/metadata/finalizers", "value": value}:
-                    finalizers[:] = value
-                case {"op": "add", "path": "/metadata/finalizers/-", "value": value}:
-                    finalizers.append(value)
-                case {"op": "remove", "path": path}:
-                    del finalizers[int(path.rpartition("/")[2])]
-        self.writes.append(f"metadata {name}")
+            _apply(changed, operation)
+        assert changed["spec"] == self.objects[name]["spec"]
+        self.writes.append(f"{'swept' if subresource == 'status' else 'metadata'} {name}")
         return self._store(changed)
 
     async def get_secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
@@ -430,6 +494,7 @@ class MemoryKube:
     async def create_event(self, namespace: str, event: Mapping[str, Any], *, tenure: Tenure) -> dict[str, Any]:
         tenure.demand()
         await asyncio.sleep(0)
+        self._demand_writes()
         self.events.append(dict(event))
         return dict(event)
 
@@ -441,6 +506,10 @@ class MemoryKube:
         return dict(patch)
 
     # inside
+
+    def _demand_writes(self) -> None:
+        if self.refuses_writes:
+            raise ServerFault("No writes now.", status=500)
 
     def _check(self, name: str, uid: str, version: str) -> dict[str, Any]:
         if name not in self.objects:
@@ -465,6 +534,27 @@ class MemoryKube:
         for watcher in self.watchers:
             asyncio.get_running_loop().call_soon(watcher, word)
         return copy.deepcopy(changed)
+
+
+def _apply(target: dict[str, Any], operation: Mapping[str, Any]) -> None:
+    """Apply one operation of a JSON patch, as an API server does."""
+    *path, last = operation["path"].split("/")[1:]
+    place: Any = target
+    for part in path:
+        place = place[int(part)] if isinstance(place, list) else place.get(part)
+        if place is None:
+            raise Invalid("The path is missing.")
+    match operation["op"]:
+        case "test":
+            found = place[int(last)] if isinstance(place, list) else place.get(last)
+            if found != operation["value"]:
+                raise Invalid("A test failed.")
+        case "add" if last == "-":
+            place.append(operation["value"])
+        case "add":
+            place[last] = operation["value"]
+        case "remove":
+            del place[int(last) if isinstance(place, list) else last]
 
 
 def _merge(known: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -527,6 +617,7 @@ class MemoryWorld:
             tenure=self._tenure,
             luck=Random(7),
             draw_nonce=self._draw_nonce,
+            lease_namespace=LEASES,
             hold=self._hold,
         )
         for stored in self.kube.objects.values():
