@@ -170,6 +170,7 @@ async def run_operator(settings: OperatorSettings, kube_settings: KubeSettings, 
             tenure=tenure,
             luck=random.Random(),  # noqa: S311  # Jitter needs no secrecy.
             draw_nonce=_draw_nonce,
+            lease_namespace=settings.lease_namespace or credentials.facts.namespace or _FALLBACK_NAMESPACE,
             namespaces=settings.namespaces or (),
             lacking=await observe_lacking(lookout, clock),
             lookout=lookout,
