@@ -31,12 +31,13 @@ venv: .venv/.ready ## Make the virtual environment .venv, hash-pinned.
 	@.ci/packages
 	@.ci/venv
 
-check: venv ## Lint, types, floors, and that generated files are unchanged.
+check: venv ## Lint, types, floors, the Dockerfile, and that generated files are unchanged.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house.generated --check
+	$(BIN)/hadolint Dockerfile
 
 format: venv ## Format the code.
 	$(BIN)/ruff check --fix .
@@ -65,6 +66,10 @@ lab: packages venv ## Keep the demo's world running in the foreground.
 
 bench: packages venv ## Measure the operator, and write build/bench.json.
 	$(BIN)/agentterminal bench
+
+sbom: venv ## Write the bill of materials of what runs in production: build/sbom.json.
+	@mkdir -p $(dir $(SBOM))
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --of JSON --output-reproducible -o $(SBOM) requirements/runtime.txt
 
 lock: venv ## Pin the dependencies again, by hash: requirements/.
 	build/bootstrap/bin/uv pip compile -q --generate-hashes --python-version 3.11 --no-header --no-annotate \
