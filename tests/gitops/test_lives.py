@@ -1,4 +1,4 @@
-"""Some thirty lives on the real API server: what was written is what is recorded, and no step of it misleads anybody."""
+"""Some thirty lives on the real API server: what was written is what is recorded, and no step misleads anybody."""
 
 import os
 from itertools import groupby

@@ -20,7 +20,7 @@ OPENED_WITHIN_SECONDS: Final = 60
 
 
 class Recorder:
-    """A watch in a thread of its own, from the beginning of a block to its end. States are in the order of their versions."""
+    """A watch in a thread of its own, from the beginning of a block to its end."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
