@@ -12,6 +12,7 @@ from typing import Final
 import click
 import uvloop
 
+from controller.api.names import GATEWAY_FIELD_MANAGER
 from controller.cli.login import choose_login
 from controller.cli.own_token import build_own_token
 from controller.clock import SystemClock
@@ -37,8 +38,6 @@ LEAVING: Final = timedelta(seconds=8)
 
 FENCE_TIMEOUT: Final = timedelta(seconds=5)
 """For a call of the fence: a person waits, and what was lost is settled by a read."""
-
-FIELD_MANAGER: Final = "agentterminal-gateway"
 
 _FALLBACK_NAMESPACE: Final = "default"
 """As kubectl has it, where a kubeconfig names none."""
@@ -68,7 +67,7 @@ def gateway_command(*, kubeconfig: str | None, context: str | None) -> int:
     configure_logging(settings.log)
     for remark in settings.remarks:
         log.warning(remark.sentence, extra={"setting": remark.name})
-    kube = KubeSettings(login=choose_login(kubeconfig, context), field_manager=FIELD_MANAGER)
+    kube = KubeSettings(login=choose_login(kubeconfig, context), field_manager=GATEWAY_FIELD_MANAGER)
     uvloop.run(_run_until_signalled(settings, kube))
     return 0
 

@@ -20,8 +20,13 @@ from controller.kube.client import KubeClient
 from controller.kube.errors import Conflict
 from controller.tenure import Tenure
 
-FIELD_MANAGER: Final = "kubectl-aterm"
-"""Whose writes these are in `managedFields`."""
+FIELD_MANAGER: Final = "agentterminal-aterm"
+"""
+Whose writes these are in `managedFields`.
+
+Not `kubectl-…`: Flux takes over what managers of such a name wrote and removes what is not in Git, so that the end of a
+terminal would be taken back, and refused (docs/gitops.md).
+"""
 
 LOOK_EVERY: Final = timedelta(milliseconds=500)
 """Between two looks at an object that is followed: a person waits, and one of them is not many."""
