@@ -339,7 +339,8 @@ class SpriteObserver:
         """
         Read the metadata of every token in use, and forget the others: a rotated token is not asked for ever.
 
-        A token whose breaker is open is asked no sooner than its probe is due.
+        One that nobody uses and that is refused is not asked at all: whoever replaced it did all well, and an alert
+        would say otherwise. A token whose breaker is open is asked no sooner than its probe is due.
 
         Args:
             in_use: The fingerprints of the tokens by which objects are looked at.
@@ -363,6 +364,8 @@ class SpriteObserver:
         # At the same time: a token whose calls time out must not keep the others waiting.
         async with asyncio.TaskGroup() as group:
             for fingerprint, book in self._tokens.items():
+                if book.is_troubled and fingerprint not in in_use:
+                    continue
                 left = probe_in(book.breaker, book.asked, now=now)
                 if only_open if left is None else left > timedelta(0):
                     continue

@@ -456,6 +456,21 @@ async def test_a_token_that_nobody_uses_any_more_is_forgotten_after_a_while() ->
     assert len(bench.api.calls) == 1
 
 
+async def test_a_refused_token_that_nobody_uses_any_more_is_not_asked_again() -> None:
+    bench = Bench()
+    bench.api.error = Unauthorized("HTTP 401.", status=401)
+    await bench.look()
+    bench.api.calls.clear()
+
+    bench.pass_time()
+    await bench.observer.refresh(IN_USE)
+    assert len(bench.api.calls) == 1
+
+    bench.pass_time()
+    await bench.observer.refresh(frozenset())
+    assert len(bench.api.calls) == 1
+
+
 async def test_a_refused_token_is_told_at_every_refresh_and_a_recovered_one_once() -> None:
     bench = Bench()
     await bench.look()
