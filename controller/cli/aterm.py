@@ -47,6 +47,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPERATOR_WITHIN: Final = timedelta(seconds=10)
 """For the operator to say what it makes of a change that needs no call to a sprite."""
 
+_HOLD_WITHIN: Final = timedelta(seconds=9)
+"""For a hold to begin or to end, before it is told as it stands."""
+
 _PAGE_WIDTH: Final = 500
 """Of a table that goes to no terminal: whatever reads it cuts it itself."""
 
@@ -299,13 +302,15 @@ async def _want_hold(
         generation = written["metadata"]["generation"]
         verb = "Asked to hold" if wanted else "Asked to release"
         click.echo(f"{verb} {desk.namespace}/{name}.", err=True)
+        deadline = desk.clock.monotonic() + _HOLD_WITHIN
         async for terminal in desk.objects.follow(desk.namespace, name, within=_OPERATOR_WITHIN):
             status = read_status(terminal.get("status"))
-            held = find_condition(status, ConditionType.HELD)
-            if is_judged(held, generation) and (wanted or held.status is ConditionStatus.FALSE):
-                is_held = "held" if held.status is ConditionStatus.TRUE else "not held"
+            condition = find_condition(status, ConditionType.HELD)
+            is_held = condition.status is ConditionStatus.TRUE
+            # A hold that is not there yet may come with the next call to the sprite, or may wait for work for hours.
+            if is_judged(condition, generation) and (is_held is wanted or desk.clock.monotonic() >= deadline):
                 progress = describe_progress(status, ConditionType.HELD, generation)
-                click.echo(f"{desk.namespace}/{name} is {is_held}. {progress}")
+                click.echo(f"{desk.namespace}/{name} is {'held' if is_held else 'not held'}. {progress}")
                 return ExitCode.DONE
     click.echo(
         "Error: the operator has not said what became of it after "

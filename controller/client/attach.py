@@ -19,7 +19,9 @@ from controller.client.dial import NotOpened, Socket, SocketEnd, UpgradeRefused,
 from controller.client.endings import LOST, Next, Verdict, judge_close
 from controller.client.frames import (
     AUTHENTICATE,
+    HOLDING,
     TAKEOVER,
+    WAITING,
     Closed,
     Exited,
     Notice,
@@ -109,6 +111,7 @@ class _Line:
     closed: Closed | None = None
     exit_code: int | None = None
     taker: str = ""
+    has_waited: bool = False
 
 
 @dataclass(eq=False)
@@ -301,12 +304,7 @@ class Attach:
                         case SessionInfo(is_terminal=is_terminal):
                             line.is_terminal = is_terminal
                         case Notice(word, told):
-                            if word == TAKEOVER:
-                                line.taker = told
-                            if word == AUTHENTICATE:
-                                group.create_task(self._authenticate(line))
-                            else:
-                                self.screen.tell(told)
+                            self._note(line, word, told, group)
                         case Closed() as closed:
                             line.closed = closed
                         case Exited(exit_code):
@@ -315,6 +313,16 @@ class Attach:
                             self.screen.tell(told)
                         case Other():
                             pass
+
+    def _note(self, line: _Line, word: str, told: str, group: asyncio.TaskGroup) -> None:
+        """Show what a person should know, and do what they need not know."""
+        if word == AUTHENTICATE:
+            group.create_task(self._authenticate(line))
+        elif word != HOLDING or line.has_waited:
+            self.screen.tell(told)
+        line.has_waited = line.has_waited or word == WAITING
+        if word == TAKEOVER:
+            line.taker = told
 
     async def _show(self, line: _Line, data: bytes) -> None:
         if line.is_terminal:

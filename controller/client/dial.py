@@ -9,6 +9,7 @@ come as what `controller.client.endings` judges. Observed: websockets 17.4, its 
 import asyncio
 import contextlib
 import logging
+import os
 import ssl
 from dataclasses import dataclass
 from typing import Any, Final
@@ -158,6 +159,9 @@ def _describe(broken: Exception) -> str:
                 )
             case ssl.SSLError():
                 return "TLS could not be agreed on; is it a plain HTTP gateway (--gateway-plain)?"
+            case OSError() if cause.errno is not None and cause.errno > 0:
+                # The event loop writes its own words over the system's.
+                return os.strerror(cause.errno)
             case OSError() if cause.strerror:
                 return cause.strerror
     with contextlib.suppress(AttributeError, TypeError):

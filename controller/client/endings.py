@@ -68,14 +68,19 @@ _WAYS_OUT: Final[Mapping[str, str]] = {
 }
 """What is added to the gateway's own sentence, by the ending's word: the options of this client."""
 
+_HELD: Final = (
+    "Another socket speaks for this terminal. To throw it out, which needs the right `agentterminals/takeover`:"
+    " --takeover. To look on: --view."
+)
+"""In place of the gateway's own sentence, which speaks of its parameters."""
+
 _REFUSALS: Final[Mapping[str, str]] = {
-    "Held": "To throw them out: --takeover. To look on: --view.",
     "Paused": "Attach to type, without --view: that wakes it.",
     "NoToken": THREE_WAYS,
     "BadToken": THREE_WAYS,
     "Host": "--gateway must use one of those names.",
 }
-"""The same for a refused upgrade, by its cause."""
+"""What is added for a refused upgrade, by its cause."""
 
 _RETRY_STATUSES: Final = frozenset({429, 502, 503, 504})
 
@@ -118,7 +123,7 @@ def judge_refusal(status: int, body: bytes, retry_after: str | None) -> Verdict:
     said = tidy(message) if isinstance(message, str) and message else f"The gateway answered {status}."
     cause = _read_cause(told)
     way_out = _REFUSALS.get(cause, "" if cause or status != 401 else THREE_WAYS)
-    sentence = f"{said} {way_out}".strip()
+    sentence = _HELD if cause == "Held" else f"{said} {way_out}".strip()
     if status == 401:
         return Verdict(Next.LOGIN, sentence, cause=cause)
     following = Next.AGAIN if status in _RETRY_STATUSES else Next.STOP

@@ -17,6 +17,12 @@ from controller.kube.errors import tidy
 AUTHENTICATE: Final = "Authenticate"
 """The word of the notice that asks for a fresh token."""
 
+HOLDING: Final = "Holding"
+"""The word of the notice that input counts now, which is worth saying only where it had to wait."""
+
+WAITING: Final = "Waiting"
+"""The word of the notice that input waits until the one before has let go."""
+
 TAKEOVER: Final = "Takeover"
 """The word of the notice that says who else asks for the terminal, or has it."""
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,14 @@ ROOT = Path(__file__).parents[2]
 SECRET = "acme/7/0123456789abcdef0123456789abcdef/" + "fedcba9876543210" * 4
 LIMIT = 30.0
 """Seconds that any wait of a test may take: the machine may be busy."""
+
+
+PROMPT = "over there> "
+
+
+def start_shell(lab: EmulatorProcess) -> Any:
+    """Start a session in the sprite `box` in which a person can type."""
+    return lab.start_session("box", "/bin/sh", "-i", env={"PS1": PROMPT, "PATH": os.environ["PATH"], "TERM": "xterm"})
 
 
 @pytest.fixture(scope="package")
@@ -130,6 +139,13 @@ class Window:
         """Type a command, with Enter."""
         self.types(f"{command}\n")
 
+    def attaches(self, command: str, prompt: str) -> None:
+        """Type a command that attaches, and wait until the other side shows its prompt on a cleared screen."""
+        before = len(self.output)
+        self.runs(command)
+        cleared = b"\x1b[H\x1b[2J"
+        self.until(lambda: prompt.encode() in self.output[before:].partition(cleared)[2], prompt)
+
     def resize(self, columns: int, rows: int) -> None:
         self.screen.resize(rows, columns)
         self.shell.setwinsize(rows, columns)
@@ -160,17 +176,26 @@ def _plain_environment() -> dict[str, str]:
     return {**kept, "TERM": "xterm-256color", "LANG": "C.UTF-8", "BASH_SILENCE_DEPRECATION_WARNING": "1"}
 
 
-@pytest.fixture
-def open_window() -> Iterator[Callable[..., Window]]:
+@contextmanager
+def open_windows() -> Iterator[Callable[..., Window]]:
+    """Open windows, and close them at the end of a `with` block, with whatever runs in them."""
     windows: list[Window] = []
 
     def open_one(**options: Any) -> Window:
         windows.append(Window(**options))
         return windows[-1]
 
-    yield open_one
-    for window in windows:
-        window.close()
+    try:
+        yield open_one
+    finally:
+        for window in windows:
+            window.close()
+
+
+@pytest.fixture
+def open_window() -> Iterator[Callable[..., Window]]:
+    with open_windows() as open_one:
+        yield open_one
 
 
 def write_kubeconfig(folder: Path, user: Any, *, server: str = "https://127.0.0.1:1", name: str = "config") -> Path:
