@@ -11,6 +11,7 @@ Source: the contract in `controller.plan.fence`.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -93,6 +94,7 @@ class Guest:
         came: When it came.
         former: Who spoke then.
         speaks: It was let speak once.
+        asked: Whose Lease it asked for, since that one did not let go at once.
     """
 
     client: Client
@@ -100,6 +102,7 @@ class Guest:
     came: timedelta
     former: Former
     speaks: bool = False
+    asked: str | None = None
 
 
 class ChairHouse(Protocol):
@@ -244,6 +247,8 @@ class Chair:
             case SendWithdrawal(key=key, patch=patch):
                 self._house.spawn(self._write(key, WithdrawAnswered, patch, status=False))
             case ReadLease(key=key, incarnation=incarnation):
+                if (guest := self._guests.get(key)) is not None:
+                    guest.asked = incarnation
                 self._house.spawn(self._read_lease(key, incarnation))
             case BreakLease(key=key, incarnation=incarnation, lease=lease):
                 self._house.spawn(self._break_lease(key, incarnation, lease))
@@ -323,7 +328,16 @@ class Chair:
         guest.hub.let_type(guest.client, self.life.typing)
         if not guest.speaks:
             guest.speaks = True
-            self._house.note_spoke(guest.former, self._clock.elapsed() - guest.came)
+            self._house.spawn(self._count_speaking(guest, self._clock.elapsed() - guest.came))
+
+    async def _count_speaking(self, guest: Guest, took: timedelta) -> None:
+        """Count who spoke before: somebody else may have proven them out, and freed the lock."""
+        if guest.asked is not None and guest.former is Former.OTHER_REPLICA:
+            with suppress(CallFailed):
+                look = await self._calls.read_lease(guest.asked)
+                if not isinstance(look, LeaseView) or look.holder != guest.asked:
+                    guest.former = Former.DEAD_REPLICA
+        self._house.note_spoke(guest.former, took)
 
     async def _drain(self, key: int) -> None:
         guest = self._guests.get(key)

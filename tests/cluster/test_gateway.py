@@ -9,22 +9,30 @@ import asyncio
 import base64
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import aiohttp
 import pytest
 
 from controller.cli.worlds import GATEWAY_RULES
 from controller.lab.rights import GATEWAY_NAME, build_gateway_rights, read_gateway_rules
+from tests.cluster.gate import Gate
 from tests.cluster.plane import Cluster
+from tests.cluster.stage import write_kubeconfig
+from tests.gateway.stream.stage import Person
 from tests.support.emulator import EmulatorProcess
-from tests.support.gateway import GatewayProcess, visiting
+from tests.support.gateway import GatewayProcess, Visitors, visiting
 from tests.support.operator import World, await_true
 
 RBAC = f"/apis/{'rbac.authorization.k8s.io'}/v1"
 NUMBERS = itertools.count(1)
+RACE_SECONDS = 6.0
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -37,7 +45,12 @@ class Site:
     tokens: dict[str, str] = field(default_factory=dict, repr=False)
 
     def start_gateway(self, kubeconfig: Path | None = None) -> GatewayProcess:
-        gateway = GatewayProcess(kubeconfig or self.kubeconfig, self.world.lab.url, NAMESPACES=self.world.namespace)
+        gateway = GatewayProcess(
+            kubeconfig or self.kubeconfig,
+            self.world.lab.url,
+            NAMESPACES=self.world.namespace,
+            LEASE_NAMESPACE=self.world.namespace,
+        )
         self.gateways.append(gateway)
         return gateway
 
@@ -86,6 +99,15 @@ class Site:
         spec: dict[str, Any] = terminal["spec"]
         return spec
 
+    def lease_holders(self) -> dict[str, str]:
+        """Who holds the Lease of each incarnation; nobody where it was broken."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.world.namespace}/leases"
+        _, answer = self.world.cluster.request("GET", path)
+        return {
+            lease["metadata"]["name"].removeprefix("atgw-"): lease["spec"].get("holderIdentity", "")
+            for lease in answer["items"]
+        }
+
     def is_free(self, name: str) -> bool:
         """Nobody speaks, and nobody is named."""
         terminal = self.world.get(name)
@@ -109,7 +131,7 @@ def site(cluster: Cluster) -> Iterator[Site]:
             status, answer = cluster.request("POST", path, body=right)
             assert status == 201, answer
             made.append(f"{path}/{right['metadata']['name']}")
-        world.start_operator()
+        world.start_operator(LEASE_NAMESPACE=namespace, METADATA_SECONDS="1")
         site = Site(world, [], cluster.service_account_kubeconfig(namespace, GATEWAY_NAME))
         try:
             site.start_gateway()
@@ -144,3 +166,321 @@ async def test_whoever_attaches_types_and_leaves_nothing_behind(site: Site, anna
     assert held["spec"]["activeSocketId"] == lock["socketId"]
     assert lock["incarnation"] == site.gateways[0].incarnation
     assert site.received(name) == b"hello\n"
+
+
+@pytest.fixture
+async def visitors(site: Site) -> AsyncIterator[Visitors]:
+    async with visiting(site.world.namespace) as visitors:
+        yield visitors
+
+
+async def run(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Let something block in a thread."""
+    return await asyncio.to_thread(work, *arguments, **named)
+
+
+async def measure_close(person: Person, since: float, within: float = 10) -> tuple[int, str, float]:
+    """Wait until somebody was thrown out: with which code, for which reason, and how long after."""
+    code = await person.is_closed(within)
+    told = person.told("closed")
+    assert len(told) == 1, person.texts
+    assert told[0]["code"] == code
+    return code, str(told[0]["reason"]), time.monotonic() - since
+
+
+@pytest.mark.parametrize("replica", [0, 1], ids=["on the same replica", "on another replica"])
+async def test_a_second_person_is_refused_and_a_takeover_throws_the_first_out(
+    site: Site, anna: str, visitors: Visitors, replica: int
+) -> None:
+    bert = await run(site.account, "bert", "attach")
+    first_gateway, gateway = site.gateways[0], site.gateways[replica]
+    name = await run(site.make_terminal)
+    first = await visitors.attach_to_type(first_gateway, anna, name)
+    await first.types(b"first\n")
+    former = "SameReplica" if replica == 0 else "OtherReplica"
+    line = f'agentterminal_gateway_takeover_duration_seconds_count{{former="{former}"}}'
+    before = await run(gateway.metric, line)
+
+    assert await visitors.ask(gateway, bert, name) == (409, "Held")
+    assert await visitors.ask(gateway, bert, name, "?takeover=true") == (403, "NoRight")
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        await visitors.attach(gateway, anna, name)
+    started = time.monotonic()
+    second = await visitors.attach(gateway, anna, name, "?takeover=true")
+    await second.types(b"second\n")
+    code, reason, _ = await measure_close(first, started)
+    await second.hears("Holding")
+    await second.sees(b"second")
+
+    assert refused.value.status == 409
+    assert (code, reason) == (4001, "Replaced")
+    assert await run(site.received, name) == b"first\nsecond\n"
+    assert await run(gateway.metric, line) == before + 1
+    with pytest.raises((ConnectionError, aiohttp.ClientError)):
+        await first.types(b"late\n")
+
+
+@pytest.mark.parametrize(
+    ("patch", "ending"),
+    [
+        ({"activeSocketId": ""}, (4003, "Revoked")),
+        ({"activeSocketId": "my-bridge"}, (4001, "Replaced")),
+        ({"attached": False}, (4003, "Revoked")),
+        ({"terminated": True}, (4003, "Terminated")),
+    ],
+    ids=["empty", "another id", "detached", "terminated"],
+)
+@pytest.mark.parametrize("replica", [1])
+async def test_a_patch_by_hand_throws_the_socket_out_in_under_a_second(
+    site: Site,
+    anna: str,
+    visitors: Visitors,
+    replica: int,
+    patch: dict[str, Any],
+    ending: tuple[int, str],
+) -> None:
+    name = await run(site.make_terminal)
+    person = await visitors.attach_to_type(site.gateways[replica], anna, name)
+    await person.types(b"before\n")
+    await person.sees(b"before")
+
+    started = time.monotonic()
+    await run(site.world.patch, name, **patch)
+    code, reason, took = await measure_close(person, started)
+
+    assert (code, reason) == ending
+    assert took < 1.0
+    await run(await_true, lambda: "socket" not in site.world.status(name), "the lock to be cleared", 5)
+    assert (await run(site.spec, name))["activeSocketId"] == patch.get("activeSocketId", "")
+    if patch.get("terminated"):
+        assert await visitors.ask(site.gateways[replica], anna, name) == (410, "Terminated")
+        await run(site.world.await_reason, name, "Confirmed", "Terminated")
+
+
+async def test_viewers_see_everything_type_nothing_and_count_as_presence(
+    site: Site, anna: str, visitors: Visitors
+) -> None:
+    name = await run(site.make_terminal)
+    viewer = await visitors.attach(site.gateways[1], anna, name, "?view=true")
+    person = await visitors.attach_to_type(site.gateways[0], anna, name)
+    await viewer.until(lambda one: bool(one.told("session_info")))
+    await person.types(b"from the holder\n")
+    await viewer.sees(b"from the holder")
+    await viewer.types(b"from the viewer\n")
+    await viewer.hears("InputRefused")
+    await run(await_true, lambda: "gateways" in site.world.status(name), "the viewer to be told", 5)
+    entries = (await run(site.world.status, name))["gateways"]
+    await viewer.socket.close()
+    await run(
+        await_true,
+        lambda: all(entry["viewers"] == 0 for entry in site.world.status(name).get("gateways", [])),
+        "the viewer's end to be told",
+        5,
+    )
+
+    assert entries == [{"incarnation": site.gateways[1].incarnation, "viewers": 1}]
+    assert await run(site.received, name) == b"from the holder\n"
+    assert person.close_code is None
+
+
+async def test_a_paused_sprite_is_woken_by_who_types_and_by_nobody_who_looks(
+    site: Site, anna: str, visitors: Visitors
+) -> None:
+    name = await run(site.make_terminal)
+    await run(site.world.lab.set_state, name, "warm")
+    viewer = await visitors.attach(site.gateways[1], anna, name, "?view=true")
+    await viewer.hears("Paused")
+    asleep = await run(site.world.lab.sprite, name)
+    person = await visitors.attach_to_type(site.gateways[0], anna, name)
+    await person.types(b"awake\n")
+    await person.sees(b"awake")
+
+    assert asleep["true_status"] == "warm"
+    assert (await run(site.world.lab.sprite, name))["true_status"] == "running"
+    assert viewer.output == b""
+
+
+async def test_who_attaches_to_an_ended_terminal_gets_a_new_session(site: Site, anna: str, visitors: Visitors) -> None:
+    name = f"t{next(NUMBERS)}"
+    await run(site.world.lab.create_sprites, name)
+    await run(site.world.lab.set_state, name, "running")
+    await run(site.world.create, name, spriteName=name, launch={"command": ["sh", "-c", "read line; exit 3"]})
+    await run(site.world.await_reason, name, "Live", "SessionLive")
+    person = await visitors.attach_to_type(site.gateways[0], anna, name)
+    former = (await run(site.world.status, name))["session"]["id"]
+    await person.types(b"go\n")
+
+    assert await person.is_closed() == 1000
+    assert person.told("exit")[0]["exit_code"] == 3
+    await run(site.await_free, name)
+    again = await visitors.attach_to_type(site.gateways[1], anna, name)
+    session = (await run(site.world.status, name))["session"]
+    assert session["id"] != former
+    assert again.told("session_info")[-1]["session_id"] == session["id"]
+    await again.types(b"go\n")
+    assert await again.is_closed() == 1000
+
+
+async def test_activity_is_noted_once_in_a_while(site: Site, anna: str, visitors: Visitors) -> None:
+    name = await run(site.make_terminal)
+    async with aiohttp.ClientSession() as http:
+        for _ in range(3):
+            url = f"{site.gateways[0].url}{visitors.path(name, 'activity')}"
+            async with http.post(url, headers={"Authorization": f"Bearer {anna}"}) as answer:
+                assert answer.status == 200, await answer.text()
+    (entry,) = (await run(site.world.status, name))["gateways"]
+
+    assert entry["incarnation"] == site.gateways[0].incarnation
+    assert entry["viewers"] == 0
+    assert "activityTime" in entry
+
+
+async def test_a_gateway_that_is_asked_to_end_tells_everybody_and_leaves_nothing(
+    site: Site, anna: str, visitors: Visitors
+) -> None:
+    gateway = await run(site.start_gateway)
+    name, looked_at = await run(site.make_terminal), await run(site.make_terminal)
+    person = await visitors.attach_to_type(gateway, anna, name)
+    viewer = await visitors.attach(gateway, anna, looked_at, "?view=true")
+    await run(await_true, lambda: "gateways" in site.world.status(looked_at), "the viewer to be told", 5)
+    await person.types(b"before the end\n")
+    incarnation = gateway.incarnation
+
+    started = time.monotonic()
+    code = await run(gateway.stop)
+
+    assert code == 0, gateway.told()
+    assert (await measure_close(person, started))[:2] == (1012, "Restarting")
+    assert (await measure_close(viewer, started))[:2] == (1012, "Restarting")
+    assert await run(site.is_free, name)
+    assert "gateways" not in await run(site.world.status, looked_at)
+    assert incarnation not in await run(site.lease_holders)
+    assert await run(site.received, name) == b"before the end\n"
+
+
+async def test_a_dead_gateway_is_proven_out_taken_over_from_and_cleaned_up_after(
+    site: Site, anna: str, visitors: Visitors
+) -> None:
+    gateway = await run(site.start_gateway)
+    taken, left = await run(site.make_terminal), await run(site.make_terminal)
+    for name in (taken, left):
+        former = await visitors.attach_to_type(gateway, anna, name)
+        await former.types(b"former\n")
+        await former.sees(b"former")
+    dead = gateway.incarnation
+    line = 'agentterminal_gateway_takeover_duration_seconds_count{former="DeadReplica"}'
+    before = await run(site.gateways[0].metric, line)
+
+    await run(gateway.kill)
+    started = time.monotonic()
+    assert await visitors.ask(site.gateways[0], anna, left) == (409, "Held")
+    successor = asyncio.to_thread(site.start_gateway)
+    person, _ = await asyncio.gather(
+        visitors.attach_to_type(site.gateways[0], anna, taken, "?takeover=true"), successor
+    )
+    took = time.monotonic() - started
+    await person.types(b"successor\n")
+    await person.sees(b"successor")
+
+    # The two looks may have begun before the kill, by somebody else: never sooner than a tenure lasts.
+    assert 5 < took < 16
+    assert await run(site.received, taken) == b"former\nsuccessor\n"
+    assert await run(site.gateways[0].metric, line) == before + 1
+    await run(site.await_free, left, 20)
+    assert (await run(site.lease_holders))[dead] == ""
+
+
+async def test_when_the_api_server_hangs_input_stops_at_the_end_of_the_tenure(
+    site: Site, anna: str, visitors: Visitors, tmp_path: Path
+) -> None:
+    name = await run(site.make_terminal)
+    with Gate(site.world.cluster.url, site.world.cluster.ca_file) as gate:
+        kubeconfig = write_kubeconfig(tmp_path / "through-the-gate", gate.url, site.world.cluster)
+        gateway = await run(site.start_gateway, kubeconfig)
+        viewer = await visitors.attach(gateway, anna, name, "?view=true")
+        person = await visitors.attach_to_type(gateway, anna, name)
+        gate.stall(lambda _: True)
+        stalled = time.monotonic()
+        last = 0.0
+        for number in itertools.count():
+            try:
+                await person.types(b"%d\n" % number)
+            except (ConnectionError, aiohttp.ClientError):
+                break
+            last = time.monotonic()
+            await asyncio.sleep(0.05)
+        code, reason, took = await measure_close(person, stalled)
+        unready = not await run(gateway.is_ready)
+        received = (await run(site.received, name)).split()
+        gate.mend()
+        await run(await_true, gateway.is_ready, "a new tenure", 15)
+        again = await visitors.attach_to_type(gateway, anna, name, "?takeover=true")
+        await again.types(b"again\n")
+        await again.sees(b"again")
+
+        assert (code, reason) == (1012, "LeaseLost")
+        assert 2.5 < took < 6.5
+        assert unready
+        assert last - stalled < 6.5
+        assert received == [b"%d" % n for n in range(len(received))]
+        assert len(received) > 20
+        assert viewer.close_code is None
+        await run(gateway.kill)
+
+
+async def test_a_right_that_is_withdrawn_closes_the_socket(site: Site, visitors: Visitors) -> None:
+    carl = await run(site.account, "carl", "attach")
+    name = await run(site.make_terminal)
+    person = await visitors.attach_to_type(site.gateways[0], carl, name)
+    path = f"{RBAC}/namespaces/{site.world.namespace}/rolebindings/carl"
+    status, _ = await run(site.world.cluster.request, "DELETE", path)
+    assert status == 200
+
+    assert (await measure_close(person, time.monotonic(), within=45))[:2] == (1008, "Forbidden")
+    await run(site.await_free, name)
+
+
+async def test_two_gateways_and_many_takeovers_never_mix_input(site: Site, anna: str, visitors: Visitors) -> None:
+    name = await run(site.make_terminal)
+    end = time.monotonic() + RACE_SECONDS
+    came = itertools.count(1)
+    typed: dict[str, int] = {}
+
+    async def fight(gateway: GatewayProcess) -> None:
+        while time.monotonic() < end:
+            label = f"p{next(came)}"
+            try:
+                person = await visitors.attach(gateway, anna, name, "?takeover=true")
+                for number in itertools.count(1):
+                    await person.types(f"{label}:{number}\n".encode())
+                    typed[label] = number
+                    if number % 8 == 0:
+                        await asyncio.sleep(0.002)
+                    if person.close_code is not None or time.monotonic() > end:
+                        break
+            except (ConnectionError, aiohttp.ClientError):
+                continue
+
+    async def meddle() -> None:
+        for number in itertools.count():
+            if time.monotonic() > end:
+                return
+            value = "" if number % 2 else f"bridge-{number}"
+            await run(site.world.patch, name, activeSocketId=value, attached=False)
+            await asyncio.sleep(0.35)
+
+    await asyncio.gather(fight(site.gateways[0]), fight(site.gateways[1]), fight(site.gateways[1]), meddle())
+    for person in visitors.people:
+        await person.socket.close()
+    await run(await_true, lambda: "socket" not in site.world.status(name), "the last lock to be cleared", 20)
+    received: list[str] = (await run(site.received, name)).decode().split()
+    blocks = [
+        (label, [int(line.split(":")[1]) for line in lines])
+        for label, lines in itertools.groupby(received, key=lambda line: line.split(":")[0])
+    ]
+
+    labels = [label for label, _ in blocks]
+    assert len(labels) >= 5, (labels, typed)
+    assert len(labels) == len(set(labels)), f"Somebody typed after somebody newer: {labels}"
+    for label, numbers in blocks:
+        assert numbers == list(range(1, len(numbers) + 1)), label

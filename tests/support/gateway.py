@@ -149,6 +149,7 @@ class Visitors:
         self._readers = readers
         self._namespace = namespace
         self._stack = AsyncExitStack()
+        self.people: list[Person] = []
 
     def path(self, name: str, door: str = "attach") -> str:
         """The path of a door."""
@@ -164,6 +165,7 @@ class Visitors:
         )
         self._stack.push_async_callback(connection.close)
         person = Person(connection)
+        self.people.append(person)
         self._readers.create_task(person.read())
         return person
 
