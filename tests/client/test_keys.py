@@ -59,10 +59,10 @@ def test_a_sequence_that_repeats_itself_is_found_wherever_it_begins() -> None:
 def test_a_beginning_that_does_not_go_on_is_let_go() -> None:
     keys = DetachKeys(b"\x10\x11")
 
-    assert keys.take(b"x\x10").data == b"x"
-    assert keys.is_holding
-    assert keys.let_go() == b"\x10"
-    assert not keys.is_holding
+    sent = keys.take(b"x\x10").data
+    before, held, after = keys.is_holding, keys.let_go(), keys.is_holding
+
+    assert (sent, before, held, after) == (b"x", True, b"\x10", False)
     assert keys.take(b"\x11").data == b"\x11"
 
 

@@ -142,7 +142,7 @@ def test_a_proof_names_who_was_killed_how_often_and_what_showed_the_death() -> N
 
 
 def test_events_come_by_their_last_time_whatever_form_they_have() -> None:
-    events = [
+    events: list[dict[str, Any]] = [
         {"reason": "Third", "type": "Normal", "note": "c", "eventTime": "2026-01-01T11:59:00.5Z"},
         {
             "reason": "Fourth",
