@@ -93,7 +93,7 @@ class Seen:
     left: set[tuple[str, str]] = field(default_factory=set)
     """What fired still after everything was put right."""
     answers: dict[str, int] = field(default_factory=dict)
-    """For each query of the dashboard and of the runbooks, how many series it gave during the faults."""
+    """For each query of the dashboard and of the runbooks, how many series it gave, at its best."""
     series: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     """For each selector of all rules, panels and pages, the series that match it."""
     pages: dict[str, str] = field(default_factory=dict)
@@ -147,9 +147,11 @@ class Faults:
         self._prepare()
         self._await_scrapes()
         self.seen.calm = self._prometheus.firing()
+        self._ask()
         self._break()
         self._block_workers()
         self._await_alerts()
+        self._ask()
         self._look()
         self._mend()
         self._await_quiet()
@@ -235,13 +237,17 @@ class Faults:
 
         _await_if_it_comes(has_fired, FIRE_SECONDS)
 
-    def _look(self) -> None:
-        """Ask everything that anybody would ask now."""
-        panels, pages = read_panel_queries(), read_page_queries()
-        for query in (*panels, *pages):
+    def _ask(self) -> None:
+        """Ask what the dashboard and the runbooks ask: some of it is there before the faults, some only with them."""
+        for query in (*read_panel_queries(), *read_page_queries()):
             hasty = re.sub(r"\[\d+[mh]\]", f"[{WINDOW}]", query)
-            self.seen.answers[query] = len(self._prometheus.query(hasty))
-        for query in (*panels, *pages, *(rule["expr"] for rule in read_rules())):
+            count = len(self._prometheus.query(hasty))
+            self.seen.answers[query] = max(count, self.seen.answers.get(query, 0))
+
+    def _look(self) -> None:
+        """Look at what there is to be asked for."""
+        rules = (rule["expr"] for rule in read_rules())
+        for query in (*read_panel_queries(), *read_page_queries(), *rules):
             for selector in find_selectors(query):
                 self.seen.series[str(selector)] = self._prometheus.series(str(selector))
         assert self.world.operator is not None
@@ -258,7 +264,8 @@ class Faults:
         self.lab.disarm_faults()
         self.world.put_secret("revoked", token=self.lab.token)
         self.world.put_secret("missing", token=self.lab.token)
-        self.world.patch("idle", holdWanted=False)
+        for name in ("idle", "unheld"):
+            self.world.patch(name, holdWanted=False)
         numbered = (("failing", FAILING), ("slow", SLOW), ("waiting", WAITING))
         for name in (
             "refused",
