@@ -138,8 +138,6 @@ class OperatorSettings:
     """None: this operator is alone, and leads at once."""
     lease_namespace: str | None
     """Where the Leases of gateways lie, as its own does; None: where we are logged in."""
-    lease_namespace: str | None
-    """Where the Leases of gateways lie, as its own does; None: where we are logged in."""
     engine: EngineSettings
     log: LogSettings
     hold: HoldSettings
@@ -245,7 +243,6 @@ def read_operator_settings(environ: Mapping[str, str]) -> OperatorSettings:
         metrics_address=reading.required(METRICS_ADDRESS),
         metrics_port=reading.required(METRICS_PORT),
         election=_read_election(reading),
-        lease_namespace=reading.optional(LEASE_NAMESPACE),
         lease_namespace=reading.optional(LEASE_NAMESPACE),
         engine=EngineSettings(
             workers=reading.required(WORKERS),
