@@ -156,18 +156,32 @@ class _Play:
         self._lab = lab
 
     def run(self) -> None:
+        self._prepare()
         self._begin()
         self._await_begun()
         self._go_on()
         self._await_ends()
 
+    def _prepare(self) -> None:
+        """
+        Let every sprite run, and the operator know all of them, before any other object is there.
+
+        Else it is a matter of luck whether an object that has no use for its sprite has heard of it.
+        """
+        world, lab = self._world, self._lab
+        boxes = [f"{name}-box" for name in {*SCENES, *STEPS}]
+        lab.create_sprites("shared", *boxes)
+        for box in ("shared", *boxes):
+            lab.set_state(box, "running")
+        session = lab.start_session("shared", *SLEEP)
+        self._create("owner", sprite="shared", sessionId=session["id"])
+        world.await_reason("owner", "Detached")
+        last = lab.requests()[-1]["number"]
+        assert len(lab.requests(cause="metadata", since=last, at_least=2, wait_seconds=20)) >= 2
+
     def _create(self, name: str, *, sprite: str | None = None, **spec: Any) -> None:
-        """Create an object in a sprite of its own name, which runs."""
-        if sprite is None:
-            sprite = f"{name}-box"
-            self._lab.create_sprites(sprite)
-            self._lab.set_state(sprite, "running")
-        self._world.create(name, **{"spriteName": sprite, "idleTimeoutSeconds": 0, **spec})
+        """Create an object in a sprite of its own name."""
+        self._world.create(name, **{"spriteName": sprite or f"{name}-box", "idleTimeoutSeconds": 0, **spec})
 
     def _begin(self) -> None:
         world = self._world
@@ -179,7 +193,7 @@ class _Play:
         self._create("leftovers", launch=LEAVE_ONE)
         self._create("held", launch=LAUNCH, attached=True, activeSocketId="socket-1", holdWanted=True)
         self._create("reap-owed", launch=LAUNCH, attached=True, activeSocketId="socket-1")
-        self._create("reaped", launch=LAUNCH, idleTimeoutSeconds=1)
+        self._create("reaped", launch=LAUNCH, idleTimeoutSeconds=3)
         self._create("exit-unseen", launch={"command": ["true"]})
         self._create("suspended-before-start", launch=LAUNCH, suspend=True)
         self._create("resumed", launch=LAUNCH, suspend=True)
@@ -188,16 +202,11 @@ class _Play:
         self._begin_stuck()
 
     def _begin_adopted(self) -> None:
-        self._lab.create_sprites("lost-box")
-        self._lab.set_state("lost-box", "running")
-        self._create("lost", sprite="lost-box", sessionId=self._lab.start_session("lost-box", *SLEEP)["id"])
-        self._lab.create_sprites("shared")
-        self._lab.set_state("shared", "running")
-        session = self._lab.start_session("shared", *SLEEP)
-        self._create("owner", sprite="shared", sessionId=session["id"])
-        self._world.await_reason("owner", "Detached")
-        self._create("session-taken", sprite="shared", sessionId=session["id"])
-        another = self._lab.start_session("shared", *SLEEP)
+        lab = self._lab
+        self._create("lost", sessionId=lab.start_session("lost-box", *SLEEP)["id"])
+        taken = self._world.status("owner")["session"]["id"]
+        self._create("session-taken", sprite="shared", sessionId=taken)
+        another = lab.start_session("shared", *SLEEP)
         self._create(
             "session-not-ours", sprite="shared", sessionId=another["id"], sessionCreatedTime="2020-01-01T00:00:00Z"
         )

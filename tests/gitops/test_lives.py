@@ -1,9 +1,10 @@
 """Some thirty lives on the real API server: what was written is what is recorded, and no step misleads anybody."""
 
 import os
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -11,6 +12,7 @@ from controller.api.conditions import ConditionType
 from tests.gitops.judges import judge
 from tests.gitops.lives import SCENES, STEPS, Lives
 from tests.gitops.recorded import read_recorded, tidy, write_recorded
+from tests.support.operator import World, await_true
 
 
 def test_the_recorded_objects_are_what_the_operator_writes_today(lives: Lives) -> None:
@@ -53,3 +55,38 @@ def read_generations(state: dict[str, Any]) -> set[int]:
     """The generations that the conditions were judged for; those of a new object have none."""
     found = [condition.get("observedGeneration") for condition in state["status"]["conditions"]]
     return {generation for generation in found if generation is not None}
+
+
+# --- what `kubectl describe` tells ------------------------------------------------------------------------------------
+
+STORIES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "terminated": (("Normal", "Launched"), ("Normal", "Confirmed")),
+    "terminating": (("Normal", "Launched"), ("Warning", "KillFailed")),
+    "leftovers": (("Normal", "Launched"), ("Normal", "Confirmed"), ("Warning", "LeftoversFound")),
+    "reaped": (("Normal", "Launched"), ("Warning", "Detached"), ("Normal", "Reaped")),
+    "exit-unseen": (("Normal", "Launched"), ("Warning", "ExitUnseen")),
+    "lost": (("Warning", "Lost"),),
+    "suspended-alive": (("Normal", "Launched"),),
+    "session-taken": (("Warning", "SessionTaken"),),
+    "secret-not-found": (("Warning", "SecretNotFound"),),
+    "launch-invalid": (("Warning", "LaunchInvalid"),),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_kubectl_describe_tells_the_story_of_a_life(lives: Lives, stand: World, name: str) -> None:
+    def read_story() -> tuple[tuple[str, str], ...]:
+        """The first two columns of the events, in the order in which kubectl shows them."""
+        text = stand.cluster.kubectl("describe", "aterm", name, f"--namespace={stand.namespace}").stdout
+        _, _, events = text.partition("\nEvents:")
+        rows = [line.split() for line in events.splitlines()]
+        return tuple((row[0], row[1]) for row in rows if row and row[0] in {"Normal", "Warning"})
+
+    await_true(lambda: read_story() == STORIES[name], f"the story of {name}", 15, lambda: str(read_story()))
+
+
+def test_the_end_of_a_deleted_object_is_told_as_well(lives: Lives, stand: World) -> None:
+    def read_reasons() -> list[str]:
+        return [event["reason"] for event in sorted(stand.events("deleted"), key=lambda event: event["eventTime"])]
+
+    await_true(lambda: read_reasons() == ["Launched", "Confirmed"], "the events", 15, lambda: str(read_reasons()))
