@@ -92,7 +92,6 @@ PLAYS: Final = {
         quiet=(
             Quiet("ten minutes are not more than ten", series("kill_oldest_seconds", "", "600x12"), "10m"),
             Quiet("the proof has come", series("kill_oldest_seconds", "", "660 660 0x10"), "4m"),
-            Quiet("no two minutes yet", series("kill_oldest_seconds", "", "660x12"), "1m"),
         ),
     ),
     "AgentTerminalHoldWithoutActivity": Play(
@@ -135,6 +134,7 @@ PLAYS: Final = {
         quiet=(
             Quiet("no Secret is no refusal", series("objects", 'situation="SecretNotFound"', "1x20"), "10m"),
             Quiet("a 404 is no refusal", series("sprites_calls_total", 'outcome="NotFound"', "0+1x20"), "15m"),
+            Quiet("it was refused long ago", series("sprites_calls_total", 'outcome="Unauthorized"', "7x20"), "15m"),
             Quiet("it was a rotation", series("objects", 'situation="TokenRejected"', "1 1 0x20"), "8m"),
         ),
     ),
@@ -163,7 +163,7 @@ PLAYS: Final = {
         ),
         quiet=(
             Quiet("it is a little behind", series("watch_age_seconds", "", "90x10"), "8m"),
-            Quiet("it was compared two minutes ago", series("watch_unchecked_seconds", "", "130x10"), "8m"),
+            Quiet("ten minutes are not more than ten", series("watch_unchecked_seconds", "", "600x10"), "8m"),
         ),
     ),
     "AgentTerminalNobodyLeads": Play(
@@ -182,6 +182,7 @@ PLAYS: Final = {
             Fires(series("stuck_seconds", 'terminal="a", reason="Pending"', "2000x30"), "16m", NOT_READY.format(1)),
         ),
         quiet=(
+            Quiet("they are ready", series("conditions", 'type="Ready", status="True"', "5x30"), "20m"),
             Quiet("none is stalled", series("conditions", 'type="Stalled", status="False"', "5x30"), "20m"),
             Quiet("somebody saw to it", series("conditions", STALLED, "1x10 0x20"), "20m"),
             Quiet("a paused sprite owes it", series("stuck_seconds", 'reason="KillOwed"', "9000x30"), "20m"),
@@ -198,7 +199,7 @@ PLAYS: Final = {
         ),
         quiet=(
             Quiet("one in a hundred fails", visits("0+1x40", "0+99x40"), "25m"),
-            Quiet("two have failed, and hardly any were made", visits("0 1 2x40", "0 1 1x40"), "11m"),
+            Quiet("four have failed, and hardly any were made", visits("0+0.4x40", "0+1x40"), "25m"),
         ),
     ),
     "AgentTerminalQueueWaiting": Play(
@@ -224,6 +225,7 @@ PLAYS: Final = {
             ),
         ),
         quiet=(
+            Quiet("it is only just gone", sockets("3x5 stale"), "7m"),
             Quiet("one replica is left", sockets("3x5 stale", "0x20"), "9m"),
             Quiet("it was taken away long ago", sockets("3x5 stale"), "90m"),
             Quiet("it is rolled out anew", sockets("3x5 stale", "_ _ _ _ _ _ _ 0x20"), "9m"),

@@ -2,10 +2,12 @@
 
 import re
 import subprocess
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 
@@ -55,6 +57,15 @@ def test_an_alert_fires_under_its_fault_and_says_what_it_is(alert: str, tmp_path
 @pytest.mark.parametrize("alert", PLAYS)
 def test_an_alert_is_quiet_under_what_is_only_near_its_fault(alert: str, tmp_path: Path) -> None:
     run([build_test(quiet.series, alert, quiet.at, [], name=quiet.why) for quiet in PLAYS[alert].quiet], tmp_path)
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("alert", PLAYS)
+def test_an_alert_waits_for_its_fault_to_last(alert: str, tmp_path: Path) -> None:
+    half = promql_parser.parse_duration(RULES[alert]["for"]) / 2
+    at = f"{half // timedelta(seconds=1)}s"
+
+    run([build_test(fires.series, alert, at, []) for fires in PLAYS[alert].fires], tmp_path)
 
 
 @pytest.mark.prometheus
