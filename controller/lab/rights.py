@@ -32,19 +32,21 @@ class RulesMissing(AgentTerminalError):
 
 @dataclass(frozen=True)
 class Rules:
-    """What the operator may do, in four roles."""
+    """What the operator may do, in five roles."""
 
     terminals: Sequence[Rule]
     crd: Sequence[Rule]
     lease: Sequence[Rule]
     """Without the name of the Lease, which is added where the role is made."""
+    proof: Sequence[Rule]
+    """For the Leases of gateways, in the operator's own namespace."""
     secrets: Sequence[Rule]
     """Without the names of Secrets, which are added where the role is made."""
 
 
 @dataclass(frozen=True)
 class GatewayRules:
-    """What a gateway may do, in four roles, and what the operator may do besides where there is one."""
+    """What a gateway may do, in four roles."""
 
     terminals: Sequence[Rule]
     reviews: Sequence[Rule]
@@ -52,8 +54,6 @@ class GatewayRules:
     """In the namespace of the gateways' Leases; the admission policy of the chart narrows their names."""
     secrets: Sequence[Rule]
     """Without the names of Secrets, which are added where the role is made."""
-    proof: Sequence[Rule]
-    """The operator's, in the namespace of the gateways' Leases."""
 
 
 def read_rules(path: Path) -> Rules:
@@ -102,6 +102,9 @@ def build_rights(
     named_lease = [rule if "create" in rule["verbs"] else {**rule, "resourceNames": [lease]} for rule in rules.lease]
     name, home = f"{OPERATOR_NAME}-lease", f"{_RBAC}/namespaces/{OPERATOR_NAMESPACE}"
     yield f"{home}/roles", {"metadata": {"name": name}, "rules": named_lease}
+    yield f"{home}/rolebindings", _bind("Role", name)
+    name = f"{OPERATOR_NAME}-proof"
+    yield f"{home}/roles", {"metadata": {"name": name}, "rules": list(rules.proof)}
     yield f"{home}/rolebindings", _bind("Role", name)
     for namespace, names in secrets.items():
         name = f"{OPERATOR_NAME}-secrets"

@@ -30,7 +30,7 @@ def test_the_base_is_what_the_chart_renders(helm: Helm) -> None:
     assert BASE.read_text() == render_base(helm), "Run `make config`."
 
 
-@pytest.mark.parametrize("folder", ["crd", "base", "overlays/trial", "overlays/production"])
+@pytest.mark.parametrize("folder", ["crd", "overlays/trial", "overlays/production"])
 def test_kubectl_applies_every_folder(site: Site, folder: str) -> None:
     before = set(list_everything(site))
 

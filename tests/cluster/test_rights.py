@@ -73,7 +73,7 @@ def granted_rights() -> set[tuple[str, str, str]]:
     rules = read_rules(RULES)
     return {
         (group, resource, verb)
-        for rule in (*rules.terminals, *rules.crd, *rules.lease, *rules.secrets)
+        for rule in (*rules.terminals, *rules.crd, *rules.lease, *rules.proof, *rules.secrets)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
