@@ -8,6 +8,7 @@ detach keys work at any time; only an exit that was seen gives the process's exi
 """
 
 import asyncio
+import signal
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
@@ -108,6 +109,8 @@ class _Line:
     socket: Socket
     presented: Presented
     is_terminal: bool = True
+    announced: asyncio.Event = field(default_factory=asyncio.Event)
+    """Only then it is known how input is framed."""
     closed: Closed | None = None
     exit_code: int | None = None
     taker: str = ""
@@ -303,6 +306,7 @@ class Attach:
                     match read_frame(text):
                         case SessionInfo(is_terminal=is_terminal):
                             line.is_terminal = is_terminal
+                            line.announced.set()
                         case Notice(word, told):
                             self._note(line, word, told, group)
                         case Closed() as closed:
@@ -350,11 +354,12 @@ class Attach:
         await line.socket.send(render_auth(newer.token))
 
     async def _send(self, line: _Line) -> None:
+        await line.announced.wait()
         while True:
             data = await self._typed.get()
             if not line.is_terminal:
-                data = bytes([Stream.STDIN]) + data
-            if not await line.socket.send(data):
+                data = bytes([Stream.STDIN]) + data if data else bytes([Stream.STDIN_END])
+            if data and not await line.socket.send(data):
                 return
 
     async def _send_sizes(self, line: _Line) -> None:
@@ -377,10 +382,13 @@ class Attach:
             except TimeoutError:
                 await self._pass_on(self._keys.let_go())
                 continue
-            if not data:
-                return Farewell(128 + 1, "The terminal hung up.") if self.screen.is_terminal else None
+            if not data and self.screen.is_terminal:
+                return Farewell(128 + signal.SIGHUP, "The terminal hung up.")
             if not self.screen.is_terminal:
+                # The last is empty, which tells a session without a terminal that its input has ended.
                 await self._typed.put(data)
+                if not data:
+                    return None
                 continue
             typed = self._keys.take(data)
             await self._pass_on(typed.data)

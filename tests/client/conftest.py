@@ -66,16 +66,21 @@ class StandIn:
             stderr=subprocess.PIPE,
             cwd=ROOT,
             text=True,
+            bufsize=1,
             start_new_session=True,
         )
-        assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], LIMIT)
-        line = self.process.stdout.readline() if ready else ""
+        line = self.read_line()
         if not line:
             self.process.kill()
             raise RuntimeError(f"The gateway did not start: {self.process.communicate()[1]}")
         # A gateway that comes back is found where the first was.
         self.port = self.facts["port"] = int(line)
+
+    def read_line(self) -> str:
+        """Read the next line that it says: its port, and then the mode of each attach."""
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], LIMIT)
+        return self.process.stdout.readline().strip() if ready else ""
 
     @property
     def url(self) -> str:

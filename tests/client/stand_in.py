@@ -3,7 +3,8 @@ A gateway in a process of its own: the real doors and the real streams, around a
 
 Whoever comes to type holds the terminal; whoever takes over replaces them. The API server behind the doors is a double,
 the Sprites API is the emulator. Started as `python -m tests.client.stand_in`; facts come as one JSON argument, the port
-goes out as the first line, and each line that comes in ends the holder's socket with that ending.
+goes out as the first line and the mode of each attach after it, and each line that comes in ends the holder's socket
+with that ending.
 """
 
 import asyncio
@@ -80,6 +81,7 @@ class StreamTerminals:
         pass
 
     async def attach(self, request: AttachRequest, socket: web.WebSocketResponse) -> None:
+        _say(request.mode.value)
         tokens: asyncio.Queue[str] = asyncio.Queue()
         size = Resize(request.columns, request.rows) if request.columns and request.rows else None
         client = Client(
@@ -148,11 +150,15 @@ async def serve(facts: dict[str, Any]) -> None:
         )
         gateway = Gateway(gateway_settings, kube, terminals, build_gateway_metrics(), SystemClock())
         await gateway.start()
-        sys.stdout.write(f"{gateway.port}\n")
-        sys.stdout.flush()
+        _say(gateway.port)
         async with asyncio.TaskGroup() as group:
             group.create_task(terminals.hub.run())
             group.create_task(_obey(terminals))
+
+
+def _say(word: object) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
 
 
 async def _obey(terminals: StreamTerminals) -> None:

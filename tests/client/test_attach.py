@@ -2,12 +2,13 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.client.conftest import AGENTTERMINAL, ATERM, PROMPT, StandIn, Window, start_shell, write_kubeconfig
+from tests.client.conftest import AGENTTERMINAL, ATERM, LIMIT, PROMPT, StandIn, Window, start_shell, write_kubeconfig
 from tests.gateway.doubles import BERT, NAME
 from tests.support.emulator import EmulatorProcess
 
@@ -86,6 +87,11 @@ def test_ctrl_c_goes_to_the_other_side_and_ends_nothing_here(
     window.types(b"\x03")
     window.runs("echo still $((1 + 1)) here")
     window.sees("still 2 here")
+    # The first of the detach keys alone belongs to the other side too, and does not wait for ever.
+    window.runs("cat -v")
+    window.types(b"\x10")
+    window.sees("^P")
+    window.types(b"\x03")
     window.types(b"\x10\x11")
     window.ended(0)
 
@@ -167,7 +173,8 @@ def test_a_gateway_that_is_killed_is_waited_for_and_found_again(
     open_window: Callable[..., Window], own: StandIn, anna: Path
 ) -> None:
     window = open_window()
-    attach(window, own, anna)
+    attach(window, own, anna, "--takeover")
+    assert own.read_line() == "takeover"
 
     own.kill()
     window.sees("The connection was lost; what you typed last may not have arrived. Reconnecting;")
@@ -179,6 +186,8 @@ def test_a_gateway_that_is_killed_is_waited_for_and_found_again(
     window.runs("echo $((6 * 7)) again")
     window.sees("42 again")
     assert "rmecho" not in window.text
+    # Whoever came meanwhile keeps the terminal: coming back asks for it, and does not take it.
+    assert own.read_line() == "hold"
 
     own.kill()
     mode = window.read_mode()
@@ -241,3 +250,42 @@ def test_whoever_has_no_right_reads_why_and_keeps_their_terminal(
     window.ended(255)
     assert window.read_mode() == mode
     assert BERT not in window.text
+
+
+def test_a_client_that_is_stopped_and_goes_on_has_its_keys_again(
+    open_window: Callable[..., Window], shared: StandIn, anna: Path
+) -> None:
+    window = open_window()
+    attach(window, shared, anna)
+
+    os.kill(find_client(window), signal.SIGSTOP)
+    window.sees("Stopped")
+    window.until(lambda: " icanon" in window.read_mode(), "the shell's own mode")
+    window.runs("fg")
+    window.until(lambda: "-icanon" in window.read_mode(), "raw mode")
+    window.runs("echo $((8 * 8)) again")
+    window.sees("64 again")
+    window.types(b"\x10\x11")
+    window.ended(0)
+
+
+def test_a_session_without_a_terminal_takes_a_pipe_and_gives_both_streams_and_the_exit_code(
+    emulator_process: EmulatorProcess, shared: StandIn, anna: Path
+) -> None:
+    script = "echo got $(cat); echo complaint >&2; exit 4"
+    session = emulator_process.start_session("box", "/bin/sh", "-c", script, tty=False)
+    gateway = StandIn(emulator_process, session, tty=False)
+    try:
+        ended = subprocess.run(
+            [AGENTTERMINAL, "attach", NAME, "--gateway", gateway.url, "--kubeconfig", str(anna)],
+            input="hello\n",
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+    finally:
+        gateway.kill()
+
+    assert (ended.returncode, ended.stdout) == (4, "got hello\n"), ended.stderr
+    assert "complaint\n" in ended.stderr

@@ -1,7 +1,12 @@
 """What the other side switches on in a person's terminal, and how it is switched off."""
 
 import asyncio
+import fcntl
 import os
+import select
+import struct
+import termios
+from collections.abc import Iterator
 
 import pytest
 
@@ -57,3 +62,64 @@ async def test_output_to_a_pipe_is_written_whole_as_slowly_as_it_is_read() -> No
         os.close(reader)
         os.close(writer)
     assert reading.result() == sent
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    ours, theirs = os.openpty()
+    yield ours, theirs
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_the_mode_is_put_back_also_after_a_failure_and_no_flag_of_the_descriptor_was_touched(
+    terminal: tuple[int, int],
+) -> None:
+    _, theirs = terminal
+    mode, flags = termios.tcgetattr(theirs), fcntl.fcntl(theirs, fcntl.F_GETFL)
+    screen = Screen(theirs, theirs, theirs)
+
+    def fail() -> None:
+        with screen.raw():
+            assert termios.tcgetattr(theirs) != mode
+            assert fcntl.fcntl(theirs, fcntl.F_GETFL) == flags
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+
+    assert termios.tcgetattr(theirs) == mode
+    assert fcntl.fcntl(theirs, fcntl.F_GETFL) == flags
+
+
+def test_what_was_typed_for_the_other_side_and_not_read_does_not_run_in_ones_own_shell(
+    terminal: tuple[int, int],
+) -> None:
+    ours, theirs = terminal
+    with Screen(theirs, theirs, theirs).raw():
+        os.write(ours, b"rm -rf build\n")
+        assert select.select([theirs], [], [], 5)[0]
+
+    assert not select.select([theirs], [], [], 0)[0]
+
+
+async def test_a_terminal_that_nobody_reads_holds_nothing_up_but_the_output(terminal: tuple[int, int]) -> None:
+    _, theirs = terminal
+    mode = termios.tcgetattr(theirs)
+    screen = Screen(theirs, theirs, theirs)
+
+    with pytest.raises(TimeoutError), screen.raw():
+        async with asyncio.timeout(0.3):
+            await screen.write(b"x" * 1_000_000)
+
+    assert termios.tcgetattr(theirs) == mode
+
+
+def test_the_size_of_the_window_is_read_and_none_is_made_up(terminal: tuple[int, int]) -> None:
+    ours, theirs = terminal
+    screen = Screen(theirs, theirs, theirs)
+    assert screen.read_size() is None
+
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+
+    assert screen.read_size() == (120, 40)
