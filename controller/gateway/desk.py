@@ -35,6 +35,7 @@ from controller.gateway.stream import (
     Dialect,
     Hub,
     InputLost,
+    InputRefused,
     News,
     Recorded,
     Resize,
@@ -98,6 +99,9 @@ class DeskMetrics(Protocol):
 
     def count_bytes(self, *, sent: int, received: int) -> None:
         """Count bytes to and from people."""
+
+    def count_refused_input(self, cause: str) -> None:
+        """Count a frame of input that was not let through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +398,8 @@ class Desk:
                 client = next((one for one in room.clients if one.socket_id == socket_id), None)
                 if chair is not None and client is not None:
                     chair.note_broken(client, unconfirmed)
+            case InputRefused(cause=cause):
+                self._metrics.count_refused_input(cause)
             case StrangerAnswered():
                 log.warning("Another session answered in place of the recorded one.", extra=where)
             case SessionUnreachable():

@@ -18,6 +18,7 @@ from prometheus_client.process_collector import ProcessCollector
 from controller import __version__
 from controller.gateway.chair import Former
 from controller.gateway.refusals import RefusalCause
+from controller.gateway.stream import RefusedFor
 from controller.gateway.terminals import EndCause
 from controller.gateway.wishes import Route
 from controller.metrics import KUBE_OUTCOMES, OTHER, RESOURCES, VERBS
@@ -37,6 +38,7 @@ LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "agentterminal_gateway_endings_total": {"ending": tuple(Ending)},
     "agentterminal_gateway_takeover_duration_seconds": {"former": tuple(Former)},
     "agentterminal_gateway_bytes_total": {"direction": DIRECTIONS},
+    "agentterminal_gateway_frames_refused_total": {"cause": tuple(RefusedFor)},
     "agentterminal_kube_calls_total": {"verb": VERBS, "resource": RESOURCES, "outcome": KUBE_OUTCOMES},
     "agentterminal_kube_call_duration_seconds": {"verb": VERBS},
 }
@@ -62,6 +64,7 @@ class GatewayMetrics:
     undrained: Counter
     undrained_bytes: Counter
     carried: Counter
+    refused_frames: Counter
     kube_calls: Counter
     kube_call_duration: Histogram
 
@@ -89,6 +92,10 @@ class GatewayMetrics:
         """Count a lock that was let go although so many bytes of input were on the way."""
         self.undrained.inc()
         self.undrained_bytes.inc(unconfirmed_bytes)
+
+    def count_refused_input(self, cause: str) -> None:
+        """Count a frame of input that was not let through."""
+        self.refused_frames.labels(cause).inc()
 
     def count_bytes(self, *, sent: int, received: int) -> None:
         """Count terminal bytes to and from people."""
@@ -167,6 +174,12 @@ def build_gateway_metrics() -> GatewayMetrics:
             ["direction"],
             registry=registry,
         ),
+        refused_frames=Counter(
+            "agentterminal_gateway_frames_refused_total",
+            "Frames of input that were not let through: of a viewer, or of somebody whose right to type was gone.",
+            ["cause"],
+            registry=registry,
+        ),
         kube_calls=Counter(
             "agentterminal_kube_calls_total",
             "Calls to the Kubernetes API, by verb, resource and outcome.",
@@ -189,6 +202,8 @@ def build_gateway_metrics() -> GatewayMetrics:
         metrics.endings.labels(ending)
     for former in Former:
         metrics.speaking.labels(former)
+    for refused in RefusedFor:
+        metrics.refused_frames.labels(refused)
     for direction in DIRECTIONS:
         metrics.carried.labels(direction)
     return metrics

@@ -43,6 +43,7 @@ LASTING: Final = {
     ("AgentTerminalReconcileErrors", OPERATOR),
     ("AgentTerminalQueueWaiting", OPERATOR),
     ("AgentTerminalGatewayDown", GATEWAY),
+    ("AgentTerminalStaleFrames", GATEWAY),
 }
 """Every alert, and the job whose fault it tells."""
 

@@ -215,6 +215,21 @@ PLAYS: Final = {
             Quiet("all begin in time", buckets("queue", "0+6x40", "0+6x40"), "25m"),
         ),
     ),
+    "AgentTerminalStaleFrames": Play(
+        fires=(
+            Fires(
+                series("gateway_frames_refused_total", 'cause="Stale"', "0+20x30"),
+                "12m",
+                "op refused 100 frames within five minutes because the right to type was gone. None of them reached a "
+                "session.",
+            ),
+        ),
+        quiet=(
+            Quiet("a takeover", series("gateway_frames_refused_total", 'cause="Stale"', "0 0 5 5x30"), "6m"),
+            Quiet("a paste at a takeover", series("gateway_frames_refused_total", 'cause="Stale"', "0 0 60x30"), "12m"),
+            Quiet("a viewer's keys", series("gateway_frames_refused_total", 'cause="Viewer"', "0+20x30"), "12m"),
+        ),
+    ),
     "AgentTerminalGatewayDown": Play(
         fires=(
             Fires(

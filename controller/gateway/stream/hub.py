@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, Final, assert_never
 
 from controller.api.session import Announced, Identity
@@ -107,7 +108,33 @@ class InputLost:
     unconfirmed_bytes: int
 
 
-News = SessionExited | SessionMissing | StrangerAnswered | SessionUnreachable | ClientTooSlow | TypingOpened | InputLost
+class RefusedFor(StrEnum):
+    """Why a piece of input was refused: a label of the metrics, so a closed list."""
+
+    VIEWER = "Viewer"
+    """Somebody typed who only looks on."""
+    STALE = "Stale"
+    """The right to type was gone, or the socket broke under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRefused:
+    """A piece of input was refused; there may be many in a row."""
+
+    socket_id: str
+    cause: RefusedFor
+
+
+News = (
+    SessionExited
+    | SessionMissing
+    | StrangerAnswered
+    | SessionUnreachable
+    | ClientTooSlow
+    | TypingOpened
+    | InputLost
+    | InputRefused
+)
 OnNews = Callable[[News], None]
 
 
@@ -388,6 +415,7 @@ class Hub:
             self._wish_for(client)
         if client.role is Role.VIEW:
             if isinstance(frame, bytes):
+                self._on_news(InputRefused(client.socket_id, RefusedFor.VIEWER))
                 self._refuse(client, "You are looking on; attach to type instead.")
             return
         typist = self._typist
@@ -397,6 +425,8 @@ class Hub:
             if taken is Taken.SENT:
                 return
             if taken is Taken.REFUSED:
+                if isinstance(frame, bytes):
+                    self._on_news(InputRefused(client.socket_id, RefusedFor.STALE))
                 if client.ending is None and isinstance(frame, bytes):
                     self._refuse(client, "The terminal is not yours any more, or the connection broke.")
                 return

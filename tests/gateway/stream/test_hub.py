@@ -17,7 +17,9 @@ import pytest
 from controller.gateway.stream import (
     ClientTooSlow,
     InputLost,
+    InputRefused,
     Recorded,
+    RefusedFor,
     SessionExited,
     SessionMissing,
     SpriteWay,
@@ -588,6 +590,7 @@ async def test_each_frame_is_judged_by_the_fence_when_it_is_sent(way: SpriteWay,
         stage.may_type.clear()
         await ann.types(b"two\r")
         await ann.hears("InputRefused")
+        assert InputRefused("ann", RefusedFor.STALE) in stage.news
         stage.may_type.add("ann")
         await ann.types(b"three\r")
         await ann.sees(b"three")
@@ -605,6 +608,7 @@ async def test_a_viewers_keys_and_sizes_reach_nothing(way: SpriteWay, lab: Emula
         await bob.says(type="signal", signal="KILL")
         await bob.types(b"x")
         await bob.hears("InputRefused")
+        assert InputRefused("bob", RefusedFor.VIEWER) in stage.news
         await ann.types(b"done\r")
         await ann.sees(b"done")
 
