@@ -6,8 +6,13 @@ the real one. Each test has a terminal with somebody attached.
 """
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from itertools import combinations, count
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,7 +22,7 @@ from controller.lab.control_plane import Completed
 from controller.plan.fence_objects import GatewayEntry, Lock, ObjectView, view_object
 from controller.plan.fence_patches import JsonPatch, build_claim, build_entry, build_lock, build_withdrawal
 from tests.gitops.lives import LAUNCH
-from tests.support.operator import World, read_condition
+from tests.support.operator import World, await_true, read_condition
 
 FLUX: Final = "kustomize-controller"
 SPRITE: Final = "managers"
@@ -300,3 +305,52 @@ def take_over(terminal: Terminal) -> None:
         content_type="application/json-patch+json",
     )
     assert status == 200, answer
+
+
+# --- the commands of the page -----------------------------------------------------------------------------------------
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "gitops.md"
+KUBECTL: Final = Path(sys.executable).with_name("kubectl")
+BLOCKS: Final = dict(
+    re.findall(r"^<!-- run: (.+?) -->\n```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+)
+
+
+def run_block(terminal: Terminal, how: str, folder: Path) -> str:
+    """Run the commands of a block as its reader would, on this terminal."""
+    manifest = folder / f"{terminal.name}.yaml"
+    manifest.write_text(terminal.declare())
+    block = BLOCKS[how].replace("review-bot", terminal.name).replace("kubectl ", "kubectl --namespace $TEAM ")
+    ended = subprocess.run(
+        ["sh", "-ec", block],
+        env={
+            **os.environ,
+            "KUBECONFIG": str(terminal.world.cluster.kubeconfig),
+            "PATH": f"{KUBECTL.parent}:{os.environ['PATH']}",
+            "TEAM": terminal.world.namespace,
+        },
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_ways_out_of_the_page_work_and_a_look_is_answered(terminal: Terminal, tmp_path: Path) -> None:
+    by_client = Terminal(terminal.world)
+    terminal.apply(terminal.declare(activeSocketId="", attached=False))
+    by_client.kubectl("apply", "--filename=-", stdin=by_client.declare(activeSocketId="", attached=False))
+    assert STAYS in terminal.apply(terminal.declare(), check=False).stderr
+    assert STAYS in by_client.kubectl("apply", "--filename=-", stdin=by_client.declare(), check=False).stderr
+
+    run_block(terminal, "a server-side apply that has listed the socket", tmp_path)
+    run_block(by_client, "a client-side apply that has listed the socket", tmp_path)
+    run_block(by_client, "a look", tmp_path)
+
+    assert terminal.read()["spec"]["activeSocketId"] == by_client.read()["spec"]["activeSocketId"] == ""
+    asked = by_client.read()["metadata"]["annotations"]["reconcile.agentterminal.dev/requestedAt"]
+    await_true(lambda: by_client.read()["status"].get("lastHandledReconcileAt") == asked, "the look to be answered")
+    assert len(BLOCKS) == 3
