@@ -4,17 +4,18 @@ BIN := .venv/bin
 # Tests run side by side in this many processes.
 JOBS ?= 2
 # Parts to leave out, with their tests: cluster (needs etcd and kube-apiserver), sprites (needs Linux namespaces), chart
-# (needs helm and kube-controller-manager), prometheus (needs Debian's package).
+# (needs helm and kube-controller-manager), prometheus (needs Debian's package), image (needs
+# buildah and mmdebstrap).
 WITHOUT ?=
 # Where the bill of materials goes. It names where packages come from, so it is built and not committed.
 SBOM ?= build/sbom.json
 
-PARTS := base $(filter-out $(WITHOUT),prometheus sprites)
+PARTS := base $(filter-out $(WITHOUT),image prometheus sprites)
 BLANK := $(subst x,,x x)
 KEPT := not $(subst $(BLANK), and not ,$(strip $(WITHOUT)))
-UNKNOWN_PARTS := $(filter-out chart cluster prometheus sprites,$(WITHOUT))
+UNKNOWN_PARTS := $(filter-out chart cluster image prometheus sprites,$(WITHOUT))
 ifneq ($(UNKNOWN_PARTS),)
-$(error WITHOUT may name chart, cluster, prometheus and sprites, not: $(UNKNOWN_PARTS))
+$(error WITHOUT may name chart, cluster, image, prometheus and sprites, not: $(UNKNOWN_PARTS))
 endif
 
 .PHONY: help venv check format test cluster crds config matrix demo lab bench lock sbom binaries sdks packages clean

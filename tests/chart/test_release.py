@@ -20,7 +20,7 @@ TERMINALS = f"/apis/{API_VERSION}/namespaces/team-a/{PLURAL}"
 EVERY_KIND = (
     "deployments,services,serviceaccounts,poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,"
     "clusterrolebindings,priorityclasses,validatingadmissionpolicies,validatingadmissionpolicybindings,"
-    "servicemonitors,podmonitors,certificates,configmaps"
+    "servicemonitors,podmonitors,prometheusrules,certificates,configmaps"
 )
 
 
@@ -120,7 +120,7 @@ def test_everything_at_once_is_installed_and_nothing_of_it_stays(helm: Helm, sit
     install(helm, site, *(f"--values={VALUES / name}.yaml" for name in files), *tls)
 
     kinds = {name.split("/")[0].split(".")[0] for name in list_release(site)}
-    left_out = {"podmonitor", "configmap"}
+    left_out = {"podmonitor"}
     assert (
         kinds
         == {

@@ -11,9 +11,9 @@ import pytest
 from controller.settings import environment
 from tests.house.cases import ROOT
 
-EVERYTHING = {"curl", "npm", "prometheus", "promtool", "ps", "setsid", "unshare", "python3"}
+EVERYTHING = {"buildah", "curl", "mmdebstrap", "npm", "prometheus", "promtool", "ps", "setsid", "unshare", "python3"}
 SHELL = ["sh", "dirname", "cat", "chmod", "rm"]
-PARTS = ("base", "prometheus", "sprites")
+PARTS = ("base", "image", "prometheus", "sprites")
 
 
 @dataclass(frozen=True)
@@ -173,6 +173,7 @@ def plan_test(without: str) -> subprocess.CompletedProcess[str]:
         ("sprites", '-m "not sprites"'),
         ("cluster", '-m "not cluster"'),
         ("prometheus", '-m "not prometheus"'),
+        ("image", '-m "not image"'),
         ("cluster sprites", '-m "not cluster and not sprites"'),
         ("chart", '-m "not chart"'),
     ],
@@ -195,4 +196,4 @@ def test_leaving_out_an_unknown_part_is_refused() -> None:
     result = plan_test("curl")
 
     assert result.returncode != 0
-    assert "WITHOUT may name chart, cluster, prometheus and sprites, not: curl" in result.stderr
+    assert "WITHOUT may name chart, cluster, image, prometheus and sprites, not: curl" in result.stderr
