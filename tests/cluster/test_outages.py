@@ -143,6 +143,25 @@ def test_a_proof_whose_record_is_lost_is_recorded(stage: Stage) -> None:
     assert len(stage.list_kills(name)) == 1
 
 
+@pytest.mark.parametrize("end", ["terminated", "deleted"])
+def test_a_proof_that_cannot_be_written_for_a_while_is_kept_and_costs_no_second_kill(stage: Stage, end: str) -> None:
+    name, _ = adopt(stage)
+    refusals = 4
+    stage.kube.answer(of(name, is_write), 500, b"{}", times=refusals)
+    before = len(stage.kube.find(of(name, is_write)))
+
+    if end == "terminated":
+        stage.world.patch(name, terminated=True)
+        status = stage.world.await_reason(name, "Confirmed", "Terminated", within=RECOVERS_SECONDS)
+        assert (status["kill"]["proof"], status["kill"]["attempts"]) == ("SessionList", 1)
+    else:
+        stage.world.delete(name)
+        stage.world.await_gone(name, within=RECOVERS_SECONDS)
+
+    assert len(stage.kube.find(of(name, is_write))) - before > refusals
+    assert [entry["status"] for entry in stage.lab.requests(route="exec.kill", sprite=name)] == [200]
+
+
 def test_a_release_whose_answer_is_lost_lets_the_object_go(stage: Stage) -> None:
     name, _ = adopt(stage)
     lose_answer(stage, of(name, is_finalizer_write), 0, lambda: stage.world.delete(name))

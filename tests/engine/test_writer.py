@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -191,6 +191,43 @@ async def test_an_object_whose_last_finalizer_goes_is_forgotten_and_another_is_k
 
     assert deleted.registered() is None
     assert alive.registered() == "8"
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"), [({"status": {"phase": "Exited"}}, "/status/socket"), ({}, "/status")], ids=["status", "none"]
+)
+async def test_the_finalizer_goes_only_while_no_gateway_holds_the_lock(fields: dict[str, Any], path: str) -> None:
+    bench = Bench(build_object(metadata={"finalizers": [FINALIZER]}, **fields))
+
+    await bench.writer.remove_finalizer(bench.snapshot)
+
+    ((_, operations),) = bench.objects.sent
+    assert {"op": "test", "path": path, "value": None} in operations
+
+
+# --- what a dead gateway left -----------------------------------------------------------------------------------------
+
+SWEEP: Final = [{"op": "test", "path": "/metadata/uid", "value": UID}, {"op": "remove", "path": "/status/socket"}]
+
+
+async def test_a_sweep_is_a_json_patch_of_the_status_that_tests_no_version() -> None:
+    bench = Bench()
+
+    swept = await bench.writer.sweep(bench.snapshot, SWEEP)
+
+    assert bench.objects.sent == [("team/one status", SWEEP)]
+    assert swept.resource_version == "8"
+    assert bench.registered() == "8"
+
+
+async def test_a_sweep_that_brings_news_of_the_spec_lets_the_visit_begin_anew() -> None:
+    bench = Bench()
+    bench.objects.current = build_object(version=8, metadata={"generation": 2})
+
+    with pytest.raises(Outrun, match="has changed"):
+        await bench.writer.sweep(bench.snapshot, SWEEP)
+
+    assert bench.registered() == "9"
 
 
 async def test_a_finalizer_that_is_not_there_is_not_removed() -> None:
