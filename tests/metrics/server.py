@@ -1,4 +1,4 @@
-"""A real Prometheus for tests, which scrapes and judges once a second, and a page of metrics that can go away."""
+"""A real Prometheus for tests, which scrapes and judges once a second, and a page of metrics without a process."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import subprocess
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, Self
@@ -114,32 +114,28 @@ class Prometheus:
 
 
 class Page:
-    """One page of metrics on a port of its own, which may go away and come back."""
+    """One page of metrics, rendered at each scrape; use it as a context manager."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, render: Callable[[], bytes]) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(render())
 
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._handler = Handler
-        self._server: ThreadingHTTPServer | None = None
-        self.port = 0
-
-    def come(self) -> None:
-        """Serve, on the port of the last time."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="page", daemon=True)
         self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, name="page", daemon=True).start()
 
-    def go(self) -> None:
-        """Serve no more. Gone is gone."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(STOP_SECONDS)

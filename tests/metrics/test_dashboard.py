@@ -20,7 +20,7 @@ from tests.metrics.queries import (
 BOARD: dict[str, Any] = json.loads(DASHBOARD.read_text())
 PANELS = {panel["title"]: panel for panel in read_panels()}
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-UNITS = {"none", "short", "s", "ops", "reqps", "percentunit", "bytes"}
+UNITS = {"none", "short", "s", "ops", "reqps", "percentunit", "bytes", "Bps"}
 
 
 def test_it_asks_the_three_questions_and_looks_at_the_gateway() -> None:
