@@ -19,6 +19,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("chart")
             if "site" in getattr(item, "fixturenames", ()):
                 item.add_marker("cluster")
+            if "lab" in getattr(item, "fixturenames", ()):
+                item.add_marker("sprites")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -41,8 +43,8 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 @pytest.fixture(scope="session")
-def site() -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A real API server with its controllers and without our kind: the chart brings it."""
-    site = Site()
+    site = Site(tmp_path_factory.mktemp("site"))
     yield site
     site.close()

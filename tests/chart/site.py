@@ -16,7 +16,7 @@ from controller.api.names import GROUP
 from controller.lab.binaries import Binaries, build_progress, find_binaries, read_binaries_settings
 from controller.lab.control_plane import ControlPlane
 from controller.settings import environment, read_cache_folder
-from tests.cluster.plane import Cluster
+from tests.cluster.auditing import AuditedCluster
 
 FOREIGN_KINDS: Final = Path(__file__).parent / "crds"
 REQUEST_WITHIN_SECONDS: Final = 30
@@ -33,11 +33,15 @@ def prepare_site() -> None:
     asyncio.run(_find())
 
 
-class Site(Cluster):
-    """A `Cluster` with controllers, the namespaces of the value files, and the kinds that switches ask for."""
+class Site(AuditedCluster):
+    """
+    A cluster with controllers, the namespaces of the value files, and the kinds that switches ask for.
 
-    def __init__(self) -> None:
-        super().__init__()
+    Who asked it for what stands in its audit log.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         for name in NAMESPACES:
             self.create_namespace(name)
 
