@@ -27,6 +27,8 @@ from tests.support.operator import World, await_true, read_condition
 ONE_SEED: Final = environment().get("AGENTTERMINAL_SEED", "")
 SEEDS: Final = [int(ONE_SEED)] if ONE_SEED else list(range(10))
 SIDE_BY_SIDE: Final = 3
+PAUSES: Final = 5
+SETTINGS: Final = {"METADATA_SECONDS": "1"}
 POLL_SECONDS: Final = 0.2
 WITHIN_SECONDS: Final = 60.0
 """For each step: a mix may cost a launch or an end several rounds of its back-off."""
@@ -119,7 +121,7 @@ class Life:
 
     def let_operator_read(self, pages: int) -> None:
         """Wait until the operator has read what the sprites are so many times more."""
-        last = max((entry["number"] for entry in self.lab.requests()), default=0)
+        last = self.last_request()
         self.until(
             lambda: len(self.lab.requests(route="sprites.list", since=last, status=200)) >= pages,
             "the operator to read the metadata",
@@ -164,24 +166,40 @@ class Life:
         """A held sprite does not pause, however silent it is."""
         living = [self.leaders(name) for name in ("held", "lost", "adopted")]
         self.lab.advance_clock(SILENCE_SECONDS)
-        assert self.lab.sprite("box")["true_status"] == "running"
+        assert self.is_awake()
         assert [self.leaders(name) for name in ("held", "lost", "adopted")] == living
 
-    def pause(self) -> None:
-        """The hold is released, the sprite pauses, and nobody wakes it."""
+    def pause(self, *, restart: bool) -> None:
+        """The hold is released, the sprite pauses, and nobody wakes it, a new operator neither."""
         self.world.patch("held", attached=False, activeSocketId="", holdWanted=False)
         self.until(lambda: not self.lab.tasks("box"), "the hold to be released")
         self.until(lambda: not self.running_commands(), "commands without a terminal to end")
         self.lab.advance_clock(SILENCE_SECONDS)
-        if self.lab.sprite("box")["true_status"] == "running":
-            self.lab.set_state("box", "warm")
+        # What it saw running a moment ago it may call once more; from when it has seen the pause it may not.
+        for _ in range(PAUSES):
+            if self.is_awake():
+                self.lab.set_state("box", "warm")
+            self.let_operator_read(4)
+            if not self.is_awake():
+                break
         wakes = self.lab.sprite("box")["wakes"]
-        self.let_operator_read(4)
-        for name in ("held", "lost", "adopted"):
-            self.nudge(name)
-        self.let_operator_read(4)
+        last = self.last_request()
+        if restart:
+            self.world.start_operator(**SETTINGS)
+        for _ in range(2):
+            for name in ("held", "lost", "adopted"):
+                self.nudge(name)
+            self.let_operator_read(4)
         if not self.lab.call("GET", "/_lab/switches")["metadata_wakes"]:
-            assert self.lab.sprite("box")["wakes"] == wakes
+            assert self.lab.sprite("box")["wakes"] == wakes, self.lab.requests(since=last, sprite="box")
+
+    def is_awake(self) -> bool:
+        """Whether the sprite runs."""
+        return bool(self.lab.sprite("box")["true_status"] == "running")
+
+    def last_request(self) -> int:
+        """The number of the last request so far."""
+        return max((int(entry["number"]) for entry in self.lab.requests()), default=0)
 
     def running_commands(self) -> list[Any]:
         """The sessions without a terminal."""
@@ -236,7 +254,7 @@ def live_through(cluster: Cluster, seed: int) -> None:
     try:
         with (
             EmulatorProcess("--random-lies", str(seed)) as lab,
-            open_world(cluster, lab, METADATA_SECONDS="1") as world,
+            open_world(cluster, lab, **SETTINGS) as world,
         ):
             assert lab.random_lies is not None
             assert lab.random_lies["seed"] == seed
@@ -245,7 +263,7 @@ def live_through(cluster: Cluster, seed: int) -> None:
             life.let_go_of_the_orphan()
             life.see_the_exit()
             life.stay_awake()
-            life.pause()
+            life.pause(restart=seed % 2 == 1)
             life.terminate()
             life.lose_and_come_back()
             life.end()
