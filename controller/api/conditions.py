@@ -28,7 +28,10 @@ class ConditionType(StrEnum):
     Unknown: not seen yet, or a launch in flight.
     """
     ATTACHED = "Attached"
-    """True: somebody watches, as `spec.attached` says. False: nobody."""
+    """
+    True: somebody watches, as `spec.attached` says or a gateway counts. False: nobody, or only through gateways that
+    are proven dead.
+    """
     HELD = "Held"
     """True: a task of ours keeps the sprite from pausing. False: none does. Unknown: the last answer was lost."""
     FENCED = "Fenced"
@@ -155,9 +158,9 @@ class Reason(StrEnum):
     REACHABLE = "Reachable"
     """The sprite's metadata was read."""
     VIEWER = "Viewer"
-    """`spec.attached` is true."""
+    """`spec.attached` is true, or a gateway counts viewers; and that gateway is not proven dead."""
     NO_VIEWER = "NoViewer"
-    """`spec.attached` is not true."""
+    """`spec.attached` is not true, or the gateway of the socket that is named there is proven dead."""
     SOCKET_NAMED = "SocketNamed"
     """`spec.activeSocketId` names the one socket that speaks."""
     REVOKED = "Revoked"

@@ -116,9 +116,10 @@ class LeaseProver:
         suspect = self._suspects.get(incarnation)
         return suspect is not None and not suspect.is_proven and is_alive_by(suspect.proof.first, incarnation)
 
-    def count(self) -> int:
-        """Count the gateways that are read of."""
-        return sum(not suspect.is_proven for suspect in self._suspects.values())
+    def is_forlorn(self, uid: str) -> bool:
+        """Tell whether an object speaks of gateways that matter to it, and all of these are proven out."""
+        weighty = [name for name, interest in self._named.get(uid, {}).items() if interest is Interest.NOW]
+        return bool(weighty) and self._dead.issuperset(weighty)
 
     def note(self, snapshot: Snapshot, spec: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Take in what an object says of gateways, in place of what it said."""

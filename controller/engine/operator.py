@@ -475,12 +475,15 @@ class Operator:
                 places.setdefault(place, []).append(claim)
         return places
 
+    def _is_watched(self, claim: Claim) -> bool:
+        return claim.attached and not self._leases.is_forlorn(claim.uid)
+
     async def _check_sprite(self, place: Place, claims: list[Claim]) -> None:
         """Read one sprite's list where it is due, and put in question what it does not show."""
         sprite = self._observer.recall_sprite(place.token, place.sprite, wanted_id=None)
         if is_paused(sprite) or not isinstance(sprite, SpriteSeen):
             return
-        watched = any(claim.attached or self._keeper.holds(claim.uid) for claim in claims)
+        watched = any(self._is_watched(claim) or self._keeper.holds(claim.uid) for claim in claims)
         age = CHECK_WATCHED if watched else CHECK_UNWATCHED
         oldest = self._clock.monotonic() - age + CHECK_SLACK
         known = self._observer.recall_sessions(place.token, place.sprite)

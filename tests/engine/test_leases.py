@@ -298,15 +298,17 @@ async def test_a_gateway_through_which_nobody_watches_is_asked_about_seldom_and_
 
 
 @pytest.mark.looptime
-async def test_a_proven_gateway_is_read_of_no_more() -> None:
+async def test_a_proven_gateway_is_read_of_no_more_and_its_viewer_no_reason_to_look_often() -> None:
     async with MemoryWorld() as world:
         await attach(world, **NEVER_REAPED)
         await world.pass_time(PROVEN_WITHIN)
         world.kube.lease_reads.clear()
+        world.sprites.forget_calls()
 
         await world.pass_time(timedelta(hours=5))
 
         assert world.kube.lease_reads.total() == 0
+        assert 25 <= world.sprites.count()["list_sessions", "check"] <= 45
 
 
 # --- letting an object go ---------------------------------------------------------------------------------------------
