@@ -26,8 +26,10 @@ from tests.support.operator import World, await_true, read_condition
 
 ONE_SEED: Final = environment().get("AGENTTERMINAL_SEED", "")
 SEEDS: Final = [int(ONE_SEED)] if ONE_SEED else list(range(10))
-SIDE_BY_SIDE: Final = 3
+SIDE_BY_SIDE: Final = 4
 PAUSES: Final = 5
+PAGES: Final = 3
+"""So many reads show a change for sure: they are a second apart, and a mix lets the state lag by one."""
 SETTINGS: Final = {"METADATA_SECONDS": "1"}
 POLL_SECONDS: Final = 0.2
 WITHIN_SECONDS: Final = 60.0
@@ -179,7 +181,9 @@ class Life:
         for _ in range(PAUSES):
             if self.is_awake():
                 self.lab.set_state("box", "warm")
-            self.let_operator_read(4)
+            self.let_operator_read(PAGES)
+            # A call to a paused sprite may hang for seconds before it wakes it.
+            self.until(self.is_quiet, "the calls that are under way to end")
             if not self.is_awake():
                 break
         wakes = self.lab.sprite("box")["wakes"]
@@ -189,9 +193,14 @@ class Life:
         for _ in range(2):
             for name in ("held", "lost", "adopted"):
                 self.nudge(name)
-            self.let_operator_read(4)
+            self.let_operator_read(PAGES)
         if not self.lab.call("GET", "/_lab/switches")["metadata_wakes"]:
-            assert self.lab.sprite("box")["wakes"] == wakes, self.lab.requests(since=last, sprite="box")
+            now = self.lab.sprite("box")["wakes"]
+            assert now == wakes, (now, wakes, self.lab.requests(since=last, sprite="box"))
+
+    def is_quiet(self) -> bool:
+        """Whether no call to the sprite is under way."""
+        return all(entry["finished"] for entry in self.lab.requests(sprite="box"))
 
     def is_awake(self) -> bool:
         """Whether the sprite runs."""
@@ -214,7 +223,7 @@ class Life:
     def lose_and_come_back(self) -> None:
         """A cold start ends a session unless the mix says otherwise; whoever comes back gets one, and only one."""
         self.lab.set_state("box", "cold")
-        self.let_operator_read(4)
+        self.let_operator_read(PAGES)
         self.lab.set_state("box", "running")
         self.let_operator_read(2)
         self.nudge("lost")
