@@ -50,7 +50,7 @@ from controller.gateway.stream import (
     build_socket,
 )
 from controller.gateway.sweeper import LeasesKube, Sweeper
-from controller.gateway.terminals import AttachRequest, EndCause, Leave, Renewal, TokenWanted
+from controller.gateway.terminals import AttachRequest, Leave, Renewal, TokenWanted
 from controller.gateway.terminals import Ending as DoorEnding
 from controller.gateway.way import TokenWay
 from controller.gateway.wishes import Door, Mode, Target
@@ -76,13 +76,6 @@ log: Final = logging.getLogger(__name__)
 
 TICK: Final = timedelta(seconds=5)
 """How often activity and bytes are looked at."""
-
-ENDINGS: Final[Mapping[EndCause, Ending]] = {
-    EndCause.WITHDRAWN: Ending.FORBIDDEN,
-    EndCause.EXPIRED: Ending.EXPIRED,
-    EndCause.DRAIN: Ending.RESTARTING,
-}
-"""Why the doors end a socket, in the words of the one table of endings."""
 
 
 class DeskMetrics(Protocol):
@@ -561,8 +554,8 @@ async def _heed(leave: Leave, client: Client, end: Callable[[Ending], None]) -> 
                     Word.AUTHENTICATE,
                     f"Your token has run out. Send a fresh one of the same user within {within.total_seconds():.0f} s.",
                 )
-            case DoorEnding(cause=cause):
-                end(ENDINGS[cause])
+            case DoorEnding() as ending:
+                end(ending.word)
                 return
             case _:
                 assert_never(notice)

@@ -17,7 +17,7 @@ from controller.gateway.access import BearerToken, Person, read_token
 from controller.gateway.refusals import Refused
 from controller.gateway.reviews import Known, Reviews, Unknown
 from controller.gateway.settings import TimeSettings
-from controller.gateway.terminals import CloseCode, EndCause, Ending, Notice, Renewal, TokenWanted
+from controller.gateway.terminals import EndCause, Ending, Notice, Renewal, TokenWanted
 from controller.gateway.wishes import Door, Right, Target
 from controller.kube.errors import KubeError
 
@@ -25,19 +25,6 @@ _NO_TIME: Final = timedelta(0)
 
 TRIES: Final = 5
 """Tokens in a row that are not taken before no other is asked about: each costs reviews."""
-
-ENDINGS: Final = {
-    EndCause.WITHDRAWN: Ending(
-        EndCause.WITHDRAWN, CloseCode.WITHDRAWN, "Withdrawn: the right to this terminal was taken away."
-    ),
-    EndCause.EXPIRED: Ending(
-        EndCause.EXPIRED, CloseCode.EXPIRED, "Expired: the token has ended and no fresh one came; attach again."
-    ),
-    EndCause.DRAIN: Ending(
-        EndCause.DRAIN, CloseCode.DRAIN, "Restarting: this gateway ends; attach again and another one answers."
-    ),
-}
-"""What a client is told. The first word is the close reason."""
 
 
 class Guard:
@@ -99,7 +86,7 @@ class Guard:
     def end(self, cause: EndCause) -> None:
         """Let the socket end; the first cause stands."""
         if self._ending is None:
-            self._ending = ENDINGS[cause]
+            self._ending = Ending(cause)
             self._notices.put_nowait(self._ending)
             self._stirred.set()
 

@@ -322,7 +322,8 @@ class Incarnations:
         match step:
             case TenureGoesOn(term=term):
                 life.renew(term)
-                self._arm(life)
+                if life.is_in_tenure:
+                    self._arm(life)
             case TenureBegins(term=term):
                 self._run_out(life)
                 life.renew(term)

@@ -24,6 +24,7 @@ from controller.gateway.reviews import Reviews
 from controller.gateway.settings import TimeSettings
 from controller.gateway.terminals import AttachRequest, EndCause, Terminals
 from controller.gateway.wishes import AttachWish, list_rights
+from controller.plan.fence_closing import CLOSINGS
 
 log = logging.getLogger(__name__)
 
@@ -158,10 +159,12 @@ class Sockets:
             self._count_end(ending.cause)
         if not socket.closed:
             # Nobody has closed it: it was given its time, or a bug behind the doors left it open.
-            code, words = (ending.code, ending.sentence) if ending is not None else (WSCloseCode.INTERNAL_ERROR, "Bug")
+            code, reason = int(WSCloseCode.INTERNAL_ERROR), "Bug"
+            if ending is not None:
+                code, reason = CLOSINGS[ending.word].code, ending.word.value
             with suppress(ConnectionError, TimeoutError):
                 async with asyncio.timeout(farewell):
-                    await socket.close(code=code, message=words.partition(":")[0].encode(), drain=False)
+                    await socket.close(code=code, message=reason.encode(), drain=False)
             attach.abort()
 
 

@@ -5,28 +5,18 @@ Problem: the doors know who may, the fence knows who holds, the streams know the
 Promise: these few values are all that passes between them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from aiohttp import web
 
 from controller.gateway.access import Person
 from controller.gateway.standing import Presence, Terminal
 from controller.gateway.wishes import Door, Mode, Target
-
-
-class CloseCode:
-    """The close codes that the doors themselves may ask for. Source: gateway.md 5."""
-
-    WITHDRAWN = 1008
-    """The right was withdrawn."""
-    DRAIN = 1012
-    """This replica ends; another one takes over."""
-    EXPIRED = 4401
-    """The token expired and no fresh one came."""
+from controller.plan import fence_closing
 
 
 class EndCause(StrEnum):
@@ -37,20 +27,24 @@ class EndCause(StrEnum):
     DRAIN = "Drain"
 
 
+WORDS: Final[Mapping[EndCause, fence_closing.Ending]] = {
+    EndCause.WITHDRAWN: fence_closing.Ending.FORBIDDEN,
+    EndCause.EXPIRED: fence_closing.Ending.EXPIRED,
+    EndCause.DRAIN: fence_closing.Ending.RESTARTING,
+}
+"""Each cause in the words of the one table of endings."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """
-    An open socket has to end.
-
-    Args:
-        cause: Why.
-        code: The close code.
-        sentence: For the text frame before the close; its first word is the close reason.
-    """
+    """An open socket has to end, for this cause."""
 
     cause: EndCause
-    code: int
-    sentence: str
+
+    @property
+    def word(self) -> fence_closing.Ending:
+        """How the one table of endings calls it: its code, its sentence, and the word that stands in the close."""
+        return WORDS[self.cause]
 
 
 @dataclass(frozen=True, slots=True)

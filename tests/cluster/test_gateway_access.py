@@ -280,8 +280,8 @@ async def test_an_open_socket_ends_when_its_right_is_withdrawn(site: Site) -> No
 
             await site.withdraw("anna")
 
-            assert (await receive_text(socket)).startswith("Withdrawn: ")
-            assert await receive_close(socket) == (1008, "Withdrawn")
+            assert (await receive_text(socket)).startswith("Forbidden: ")
+            assert await receive_close(socket) == (1008, "Forbidden")
     (request,) = doors.terminals.requests
     assert request.person.name == f"system:serviceaccount:{site.namespace}:anna"
     assert request.person.uid

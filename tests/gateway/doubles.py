@@ -24,6 +24,7 @@ from controller.gateway.standing import Presence, Terminal
 from controller.gateway.terminals import AttachRequest, Ending, Notice, TokenWanted
 from controller.kube.credentials import CredentialsUnusable
 from controller.kube.errors import NotFound, Unreachable
+from controller.plan.fence_closing import CLOSINGS
 
 NAMESPACE = "team-a"
 NAME = "one"
@@ -166,9 +167,10 @@ class EchoTerminals:
             match notice:
                 case TokenWanted(within=within):
                     await socket.send_str(f"token wanted within {within.total_seconds():g} s")
-                case Ending(code=code, sentence=sentence):
-                    await socket.send_str(sentence)
-                    await socket.close(code=code, message=sentence.partition(":")[0].encode())
+                case Ending(word=word):
+                    closing = CLOSINGS[word]
+                    await socket.send_str(f"{word}: {closing.sentence}")
+                    await socket.close(code=closing.code, message=word.encode())
                     return
 
 

@@ -445,8 +445,8 @@ async def test_a_right_that_is_withdrawn_closes_the_socket_and_says_so() -> None
         await wait_until(lambda: bool(doors.terminals.requests))
         doors.kube.rights.clear()
 
-        assert (await receive_text(socket)).startswith("Withdrawn: ")
-        assert await receive_close(socket) == (1008, "Withdrawn")
+        assert (await receive_text(socket)).startswith("Forbidden: ")
+        assert await receive_close(socket) == (1008, "Forbidden")
         await wait_until(lambda: doors.count("sockets_ended_total", cause="Withdrawn") == 1)
 
 
@@ -479,7 +479,7 @@ async def test_whoever_does_not_heed_the_leave_is_closed_all_the_same() -> None:
         async with doors.attached() as socket:
             await wait_until(lambda: bool(doors.terminals.requests))
             doors.kube.rights.clear()
-            assert await receive_close(socket) == (1008, "Withdrawn")
+            assert await receive_close(socket) == (1008, "Forbidden")
         await wait_until(lambda: doors.gateway.sockets == 0)
 
 

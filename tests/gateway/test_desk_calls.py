@@ -1,0 +1,128 @@
+"""What the API server's failures mean to the fence, and how the watch goes on."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controller.clock import SystemClock
+from controller.gateway.fence_calls import judge_failure, render_lease
+from controller.gateway.room import find_recorded
+from controller.kube.client import Page
+from controller.kube.errors import (
+    Cause,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeError,
+    Malformed,
+    NotFound,
+    Rejected,
+    ServerFault,
+    Throttled,
+    TimedOut,
+    Unauthorized,
+    Unreachable,
+)
+from controller.kube.watching import Change, Relisted, Removed, Seen, Watch
+from controller.plan.fence import Lost, MovedOn, NotNow, ObjectGone, RuleSpoke
+from controller.plan.fence_objects import LeaseView, view_lease
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (Invalid("x", status=422), MovedOn()),
+        (Invalid("x", status=422, causes=(Cause("spec", "No."),), spoke=True), RuleSpoke("No.")),
+        (Invalid("x", status=422, spoke=True), RuleSpoke("x")),
+        (Conflict("x", status=409), MovedOn()),
+        (Gone("x", status=410), MovedOn()),
+        (NotFound("x", status=404), ObjectGone()),
+        (Throttled("x", status=429), NotNow()),
+        (Unauthorized("x", status=401), RuleSpoke("x")),
+        (Forbidden("x", status=403), RuleSpoke("x")),
+        (Rejected("x", status=400), RuleSpoke("x")),
+        (ServerFault("x", status=500, may_have_happened=True), Lost()),
+        (TimedOut("x", may_have_happened=True), Lost()),
+        (TimedOut("x"), NotNow()),
+        (Unreachable("x", may_have_happened=True), Lost()),
+        (Unreachable("x"), NotNow()),
+        (Malformed("x", may_have_happened=True), Lost()),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, KubeError) else "",
+)
+def test_every_failed_write_is_one_of_the_fences_answers(error: KubeError, answer: object) -> None:
+    assert judge_failure(error) == answer
+
+
+def test_a_lease_is_written_over_the_very_version_that_was_read() -> None:
+    body = render_lease("home", "gateway0", LeaseView("uid-1", "7", "gateway0"), holder="")
+
+    assert body["metadata"] == {"name": "atgw-gateway0", "namespace": "home", "uid": "uid-1", "resourceVersion": "7"}
+    assert view_lease(body) == LeaseView("uid-1", "7", "")
+
+
+def test_a_session_that_has_ended_or_is_not_there_is_not_recorded() -> None:
+    assert find_recorded(None) is None
+
+
+def build(uid: str, version: int) -> dict[str, Any]:
+    return {"metadata": {"uid": uid, "name": uid, "namespace": "team-a", "resourceVersion": str(version)}}
+
+
+class ScriptedKube:
+    """Lists and watches as it was told; after the last word the test ends."""
+
+    def __init__(self, lists: list[list[dict[str, Any]]], watches: list[Sequence[dict[str, Any] | KubeError]]) -> None:
+        self.lists, self.watches = lists, watches
+        self.asked: list[str] = []
+
+    async def list_pages(self, *, metadata_only: bool, namespaces: Sequence[str] | None = None) -> AsyncIterator[Page]:
+        assert not metadata_only
+        assert namespaces is None
+        self.asked.append("list")
+        for place, item in enumerate(items := self.lists.pop(0)):
+            yield Page((item,), None, place == 0, str(10 * len(items)))
+
+    async def watch(self, *, namespace: str | None, resource_version: str) -> AsyncIterator[dict[str, Any]]:
+        assert namespace is None
+        self.asked.append(resource_version)
+        if not self.watches:
+            raise Done
+        for event in self.watches.pop(0):
+            if isinstance(event, KubeError):
+                raise event
+            yield event
+
+
+class Done(Exception):
+    """The script is over."""
+
+
+class QuickClock(SystemClock):
+    async def sleep(self, delay: timedelta) -> None:
+        assert delay > timedelta(0)
+
+
+async def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_when_that_has_expired() -> None:
+    kube = ScriptedKube(
+        [[build("a", 1), build("b", 2)], [build("a", 30)]],
+        [
+            [{"type": "MODIFIED", "object": build("a", 21)}, {"type": "BOOKMARK", "object": build("", 25)}],
+            [Unreachable("cut")],
+            [{"type": "DELETED", "object": build("b", 26)}, Gone("expired", status=410)],
+        ],
+    )
+    changes: list[Change] = []
+    watch = Watch(kube, None, changes.append, QuickClock())
+
+    with pytest.raises(ExceptionGroup):
+        await watch.run()
+
+    assert kube.asked == ["list", "20", "25", "25", "list", "10"]
+    assert watch.listed.is_set()
+    assert [type(change) for change in changes] == [Seen, Seen, Relisted, Seen, Removed, Seen, Relisted]
+    assert changes[2] == Relisted(None, frozenset({"a", "b"}))
+    assert changes[-1] == Relisted(None, frozenset({"a"}))
