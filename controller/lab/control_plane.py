@@ -573,6 +573,9 @@ class ControlPlane:
             entry = index["paths"].get(group) if isinstance(index, dict) and "paths" in index else None
             if entry is not None:
                 _, document = await self.request("GET", entry["serverRelativeURL"])
+                if not isinstance(document, dict):
+                    # While the server makes it anew it answers with a sentence.
+                    return False
                 schemas = document["components"]["schemas"].values()
                 return any(of["kind"] == kind for schema in schemas for of in schema.get(GROUP_VERSION_KIND, []))
         return False

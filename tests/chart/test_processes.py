@@ -130,7 +130,6 @@ async def lead_a_life(installation: Installation) -> None:
     await run(world.await_reason, "one", "Confirmed", "Terminated")
     await run(world.delete, "one")
     await run(world.await_gone, "one")
-    assert gateway.stop() == 0
 
 
 def read_granted(file: str) -> set[tuple[str, str, str]]:
@@ -144,25 +143,31 @@ def read_granted(file: str) -> set[tuple[str, str, str]]:
     }
 
 
+def user(account: str) -> str:
+    return f"system:serviceaccount:agents:{account}"
+
+
+def read_used(site: Site, account: str) -> set[tuple[str, str, str]]:
+    """The rights that an account of the chart has used so far."""
+    return {entry.right for entry in site.read_audit(user(account)) if entry.resource}
+
+
 @pytest.mark.timeout(240)
 async def test_a_life_under_exactly_the_charts_rights_is_refused_nothing_and_asks_for_nothing_else(
     installation: Installation,
 ) -> None:
     await lead_a_life(installation)
 
-    site = installation.site
-    for account, file, spared in (
-        (RELEASE, "rules.yaml", {("events.k8s.io", "events", "patch")}),
-        (f"{RELEASE}-gateway", "gateway-rules.yaml", NOT_IN_EVERY_LIFE),
-    ):
-        asked = list(site.read_audit(f"system:serviceaccount:agents:{account}"))
-        refused = [(entry.right, entry.name, entry.code) for entry in asked if entry.code in (401, 403)]
-        assert refused == [], account
-        used = {entry.right for entry in asked if entry.resource}
-        granted = read_granted(file)
-        assert used <= granted, used - granted
-        assert granted - used <= spared, account
+    site, renewed = installation.site, ("coordination.k8s.io", "leases", "update")
+    await run(await_true, lambda: renewed in read_used(site, f"{RELEASE}-gateway"), "a renewal of the gateway's Lease")
+    assert await run(installation.gateway.stop) == 0
+    for account, file in ((RELEASE, "rules.yaml"), (f"{RELEASE}-gateway", "gateway-rules.yaml")):
+        asked = list(site.read_audit(user(account)))
+        assert [(entry.right, entry.name) for entry in asked if entry.code in (401, 403)] == [], account
+        assert read_used(site, account) <= read_granted(file), account
         assert {entry.namespace for entry in asked if entry.resource == "leases"} == {"agents"}
-        assert {(entry.namespace, entry.name) for entry in asked if entry.resource == "secrets"} == {
-            ("team-a", "sprites")
-        }
+        secrets = {(entry.namespace, entry.name) for entry in asked if entry.resource == "secrets"}
+        assert secrets == {("team-a", "sprites")}
+    # That the operator uses each of its rights is shown by tests/cluster/test_rights.py, with more trouble in its life.
+    unused = read_granted("gateway-rules.yaml") - read_used(site, f"{RELEASE}-gateway")
+    assert unused <= NOT_IN_EVERY_LIFE
