@@ -109,6 +109,12 @@ def test_every_variable_of_the_election_is_read() -> None:
 
     times = LeaseTimes(timedelta(seconds=3), timedelta(seconds=2), timedelta(seconds=1))
     assert settings.election == ElectionSettings("team-a", "release.operator", times)
+    assert settings.lease_namespace == "team-a"
+
+
+def test_the_leases_of_gateways_are_found_without_an_election_too() -> None:
+    assert read_operator_settings(prefixed(ELECTION="0", LEASE_NAMESPACE="team-a")).lease_namespace == "team-a"
+    assert read_operator_settings({}).lease_namespace is None
 
 
 def test_an_operator_that_is_alone_may_do_without_an_election() -> None:
