@@ -3,8 +3,8 @@ A gateway in a process of its own: the real doors and the real streams, around a
 
 Whoever comes to type holds the terminal; whoever takes over replaces them. The API server behind the doors is a double,
 the Sprites API is the emulator. Started as `python -m tests.client.stand_in`; facts come as one JSON argument, the port
-goes out as the first line and the mode of each attach after it, and each line that comes in ends the holder's socket
-with that ending.
+goes out as the first line, then the mode of each attach and what became of each fresh token; each line that comes in
+ends the holder's socket with that ending.
 """
 
 import asyncio
@@ -127,7 +127,7 @@ class StreamTerminals:
 
     async def _renew(self, request: AttachRequest, tokens: asyncio.Queue[str]) -> None:
         while True:
-            await request.leave.renew(await tokens.get())
+            _say((await request.leave.renew(await tokens.get())).value)
 
 
 async def serve(facts: dict[str, Any]) -> None:

@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from controller.api.conditions import ConditionType
 from controller.api.session import SpriteState
 from controller.api.terminal import read_status
 from controller.client.telling import (
     build_row,
+    describe_progress,
+    is_proven,
     order_rows,
     render_costs,
     render_events,
@@ -159,3 +162,26 @@ def test_events_come_by_their_last_time_whatever_form_they_have() -> None:
 
     assert [line.split()[-2] for line in lines[1:]] == ["First", "Second", "Third", "Fourth"]
     assert lines[4].split() == ["30s", "ago", "3", "Warning", "Fourth", "d"]
+
+
+@pytest.mark.parametrize(
+    ("status", "observed", "proven"),
+    [("True", 3, True), ("True", 4, True), ("True", 2, False), ("True", None, False), ("False", 3, False)],
+)
+def test_a_death_is_proven_only_for_the_generation_that_asks_for_it(
+    status: str, observed: int | None, proven: bool
+) -> None:
+    condition = {
+        "type": "Terminated",
+        "status": status,
+        "reason": "Signalled",
+        "message": "Soon.",
+        "lastTransitionTime": "2026-01-01T11:00:00Z",
+        **({} if observed is None else {"observedGeneration": observed}),
+    }
+    read = read_status({"conditions": [condition]})
+
+    assert is_proven(read, 3) is proven
+    told = describe_progress(read, ConditionType.TERMINATED, 3)
+    is_stale = observed is None or observed < 3
+    assert told == ("The operator has not looked at it yet." if is_stale else "Signalled: Soon.")

@@ -205,13 +205,15 @@ def write_plugin(folder: Path, tokens: list[str]) -> dict[str, Any]:
 def test_a_token_that_runs_out_is_renewed_by_the_exec_plugin_and_the_socket_goes_on(
     open_window: Callable[..., Window], stand_in: Callable[..., StandIn], tmp_path: Path
 ) -> None:
-    tokens = [build_jwt("anna", in_seconds(8)), build_jwt("anna", in_seconds(3600))]
+    tokens = [build_jwt("anna", in_seconds(20)), build_jwt("anna", in_seconds(3600))]
     gateway = stand_in(users=dict.fromkeys(tokens, "anna"))
     kubeconfig = write_kubeconfig(tmp_path, write_plugin(tmp_path, tokens))
     window = open_window()
 
     window.attaches(f"{AGENTTERMINAL} attach {NAME} --gateway {gateway.url} --kubeconfig {kubeconfig}", PROMPT)
-    window.until(lambda: (tmp_path / "runs").read_text() == "2", "the plugin to run again")
+    assert gateway.read_line() == "hold"
+    assert gateway.read_line() == "Renewed", window.output
+    assert (tmp_path / "runs").read_text() == "2"
     window.runs("echo $((2 + 3)) goes on")
     window.sees("5 goes on")
     window.types(b"\x10\x11")
