@@ -86,6 +86,7 @@ packages:
 binaries: venv
 ifeq ($(filter cluster,$(WITHOUT)),)
 	@$(BIN)/agentterminal control-plane --fetch
+	@$(BIN)/python -m tests.gitops.judges
 ifeq ($(filter chart,$(WITHOUT)),)
 	@$(BIN)/agentterminal control-plane --fetch --controller-manager
 endif
