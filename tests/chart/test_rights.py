@@ -55,6 +55,8 @@ class Installed:
 @pytest.fixture(scope="module")
 def chart(helm: Helm, site: Site) -> Iterator[Installed]:
     with installed(helm, site, VALUES / "gateway-with-a-secret.yaml"):
+        # Leases of other tests' processes outlive their release.
+        site.request("DELETE", f"{LEASES}/agents/leases")
         for namespace in ("team-a", "team-b"):
             for secret in ("sprites-token", "bot-keys", "private"):
                 path = f"/api/v1/namespaces/{namespace}/secrets"
