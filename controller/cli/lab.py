@@ -17,15 +17,16 @@ def render_welcome(world: World) -> str:
     path_line = render_path_line(world.kubectl, environment())
     return "\n".join(
         [
-            f"export KUBECONFIG={shlex.quote(str(world.kubeconfig))}",
+            f"export KUBECONFIG={shlex.quote(str(world.kubeconfig))} AGENTTERMINAL_ATTACH_URL={world.gateway_url}",
             *([] if path_line is None else [path_line]),
             "",
-            f"A real API server, the operator and a sprite named {SPRITE} are running.",
+            f"A real API server, operator, gateway and a sprite named {SPRITE} are running.",
             "Type the above in another terminal, then try:",
             "",
             f"  {render_apply(find_examples(), world.hand_made_session, here=Path.cwd())}",
             "  kubectl get aterm -o wide",
             """  kubectl patch aterm stubborn --type=merge -p '{"spec":{"terminated":true}}'""",
+            "  agentterminal attach adopted",
             "",
             f"The processes inside the sprite: curl {world.sprites_url}/_lab/sprites/{SPRITE}/processes",
             "Ctrl-C ends everything.",
@@ -37,7 +38,7 @@ def render_welcome(world: World) -> str:
 @click.option("--plain", is_flag=True, help=PLAIN_HELP)
 def lab_command(*, plain: bool) -> int:
     """
-    Keep the demo's world running in the foreground: a real API server, the operator, and a local Sprites API.
+    Keep the demo's world running in the foreground: a real API server, operator, gateway, and a local Sprites API.
 
     Prints a line `export KUBECONFIG=...` and three commands to try when it is ready, and runs until Ctrl-C or SIGTERM.
     However it ends, no process and no file of it stays, but for the binaries in the cache folder.

@@ -12,12 +12,14 @@ import yaml
 from controller.errors import AgentTerminalError
 from controller.lab.binaries import build_progress, find_binaries, read_binaries_settings
 from controller.lab.emulator import Isolation
-from controller.lab.rights import read_rules
+from controller.lab.rights import read_gateway_rules, read_rules
 from controller.lab.world import World, WorldSettings
 from controller.settings import environment, read_cache_folder
 
 OPERATOR_COMMAND: Final = (sys.executable, "-P", "-m", "controller.cli.main", "operator")
 """-P: a folder that happens to be called `controller` where we were started is not ours."""
+
+GATEWAY_COMMAND: Final = (*OPERATOR_COMMAND[:-1], "gateway")
 
 REPOSITORY: Final = Path(__file__).parents[2]
 RULES: Final = REPOSITORY / "charts/agentterminal-operator/files/rules.yaml"
@@ -38,11 +40,11 @@ async def build_world(*, plain: bool) -> World:
     environ = environment()
     settings = read_binaries_settings(environ, cache=read_cache_folder(environ))
     # What can be missing at once is looked for before what may take minutes.
-    rules = read_rules(RULES)
+    rules, gateway_rules = read_rules(RULES), read_gateway_rules(GATEWAY_RULES)
     find_examples()
     binaries = await find_binaries(settings, build_progress())
     isolation = Isolation.PLAIN if plain else Isolation.AUTO
-    return World(binaries, WorldSettings(OPERATOR_COMMAND, rules, environ, isolation))
+    return World(binaries, WorldSettings(OPERATOR_COMMAND, rules, environ, isolation, GATEWAY_COMMAND, gateway_rules))
 
 
 def find_examples() -> Path:

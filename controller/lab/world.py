@@ -4,8 +4,8 @@ The whole outside on one machine, with the operator in it: what `demo` and `lab`
 Problem: a control plane, a Sprites API with real processes and an operator are three things to start in the right
 order, and whoever only wants to look should neither do that nor clean up afterwards. Promise: one value that starts
 all three, with a namespace, a token in a Secret, and a sprite in which somebody works already; the operator is a
-process of its own, logged in as a service account with the rights of the chart and no more; and all of it is gone
-afterwards, however we end.
+process of its own, and so is the gateway where one is wanted, each logged in as a service account with the rights of
+the chart and no more; and all of it is gone afterwards, however we end.
 """
 
 import asyncio
@@ -30,7 +30,15 @@ from controller.lab.control_plane import Completed, ControlPlane
 from controller.lab.emulator import Emulator, EmulatorSettings, Isolation
 from controller.lab.process_table import HostProcess, find_process
 from controller.lab.processes import Janitor, start_child, stop_child
-from controller.lab.rights import OPERATOR_NAME, OPERATOR_NAMESPACE, Rules, build_rights
+from controller.lab.rights import (
+    GATEWAY_NAME,
+    OPERATOR_NAME,
+    OPERATOR_NAMESPACE,
+    GatewayRules,
+    Rules,
+    build_gateway_rights,
+    build_rights,
+)
 
 NAMESPACE: Final = "demo"
 SECRET: Final = "sprites-token"
@@ -43,6 +51,9 @@ TERMINALS: Final = f"/apis/agentterminal.dev/v1alpha1/namespaces/{NAMESPACE}/age
 OWN_PREFIX: Final = "AGENTTERMINAL_"
 OPERATOR_READY: Final = "Every object was seen."
 """Assumed: the operator logs this once it watches (`test_the_operator_is_there_when_the_world_is`)."""
+
+GATEWAY_READY: Final = "The gateway's doors are open."
+"""Assumed: the gateway logs this with its port (`test_the_gateway_is_there_when_the_world_is`)."""
 
 READY_WITHIN: Final = timedelta(seconds=60)
 """The operator needs 1 to 2 s on an idle machine."""
@@ -76,12 +87,16 @@ class WorldSettings:
         rules: What the operator may do.
         environment: What operator and commands get, less everything that is meant for an operator of the user's own.
         isolation: What a session's process is.
+        gateway_command: What starts the gateway, likewise; None where there is none.
+        gateway_rules: What the gateway may do.
     """
 
     operator_command: Sequence[str]
     rules: Rules
     environment: Mapping[str, str]
     isolation: Isolation = Isolation.AUTO
+    gateway_command: Sequence[str] | None = None
+    gateway_rules: GatewayRules | None = None
 
 
 class World:
@@ -97,6 +112,9 @@ class World:
         self._plane = ControlPlane(binaries)
         self._emulator = Emulator(EmulatorSettings(isolation=settings.isolation))
         self._operator: asyncio.subprocess.Process | None = None
+        self._gateway: asyncio.subprocess.Process | None = None
+        self.gateway_url = ""
+        """Where the gateway's doors are; empty where there is none."""
         self._operator_ended = asyncio.Event()
         self._janitor: Janitor | None = None
         self._seen: set[HostProcess] = set()
@@ -148,6 +166,7 @@ class World:
             "KUBECACHEDIR": str(self._plane.directory / "commands-cache"),
             "KUBERC": "off",
             "PATH": os.pathsep.join([str(self._kubectl.parent), self._settings.environment.get("PATH", os.defpath)]),
+            **({"AGENTTERMINAL_ATTACH_URL": self.gateway_url} if self.gateway_url else {}),
         }
 
     async def start(self) -> None:
@@ -166,8 +185,9 @@ class World:
     async def stop(self) -> None:
         """End everything; stopping twice is fine."""
         try:
-            if self._operator is not None:
-                await stop_child(self._operator)
+            for child in (self._gateway, self._operator):
+                if child is not None:
+                    await stop_child(child)
         finally:
             try:
                 # One that failed to start says so again, which is no news.
@@ -186,6 +206,7 @@ class World:
                 group.create_task(self._plane.wait_ended()),
                 group.create_task(self._wait_emulator_ended()),
                 group.create_task(self._wait_operator_ended()),
+                *([] if self._gateway is None else [group.create_task(self._wait_gateway_ended(self._gateway))]),
             ]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -270,6 +291,61 @@ class World:
         for path, right in build_rights(self._settings.rules, secrets={NAMESPACE: [SECRET]}):
             await self._create(path, right)
         await self._start_operator()
+        await self._start_gateway()
+
+    async def _start_gateway(self) -> None:
+        """Start the gateway, where one is wanted, and wait until its doors are open."""
+        command, rules = self._settings.gateway_command, self._settings.gateway_rules
+        if command is None or rules is None:
+            return
+        for path, right in build_gateway_rights(rules, secrets={NAMESPACE: [SECRET]}):
+            await self._create(path, right)
+        kubeconfig = await self._plane.service_account_kubeconfig(
+            OPERATOR_NAMESPACE, GATEWAY_NAME, expire_seconds=TOKEN_SECONDS
+        )
+        environment = {
+            **_without_own(self._settings.environment),
+            "AGENTTERMINAL_SPRITES_URL": self.sprites_url,
+            "AGENTTERMINAL_GATEWAY_PORT": "0",
+            "AGENTTERMINAL_GATEWAY_METRICS_PORT": "0",
+            # Where the operator looks for the proof of its death.
+            "AGENTTERMINAL_LEASE_NAMESPACE": OPERATOR_NAMESPACE,
+            "AGENTTERMINAL_LOG_FORMAT": "json",
+        }
+        with self._gateway_log.open("ab") as log:
+            self._gateway = await start_child(
+                [*command, "--kubeconfig", str(kubeconfig)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                environment=environment,
+            )
+        self._require_janitor().end(self._gateway.pid)
+        self._watch_over(self._gateway.pid)
+        try:
+            async with asyncio.timeout(READY_WITHIN.total_seconds()):
+                while not self.gateway_url:
+                    if self._gateway.returncode is not None:
+                        raise WorldFailed(self._describe_end("gateway", self._gateway.returncode, self._gateway_log))
+                    await asyncio.sleep(POLL_INTERVAL.total_seconds())
+                    self.gateway_url = self._find_gateway()
+        except TimeoutError:
+            raise WorldFailed(
+                f"The gateway is not ready after {READY_WITHIN.total_seconds():g} s."
+                f" The end of its log:\n{_read_tail(self._gateway_log)}"
+            ) from None
+
+    @property
+    def _gateway_log(self) -> Path:
+        return self._plane.directory / "gateway.log"
+
+    def _find_gateway(self) -> str:
+        for line in self._gateway_log.read_text(errors="replace").splitlines():
+            if f'"{GATEWAY_READY}"' in line:
+                return f"http://127.0.0.1:{json.loads(line)['port']}"
+        return ""
+
+    async def _wait_gateway_ended(self, gateway: asyncio.subprocess.Process) -> str:
+        return self._describe_end("gateway", await gateway.wait(), self._gateway_log)
 
     async def _start_operator(self) -> None:
         kubeconfig = await self._plane.service_account_kubeconfig(
@@ -295,12 +371,12 @@ class World:
             async with asyncio.timeout(READY_WITHIN.total_seconds()):
                 while not self._is_operator_ready():
                     if self._operator.returncode is not None:
-                        raise WorldFailed(self._describe_operator_end(self._operator.returncode))
+                        raise WorldFailed(self._describe_end("operator", self._operator.returncode, self._operator_log))
                     await asyncio.sleep(POLL_INTERVAL.total_seconds())
         except TimeoutError:
             raise WorldFailed(
                 f"The operator is not ready after {READY_WITHIN.total_seconds():g} s."
-                f" The end of its log:\n{self._read_log_tail()}"
+                f" The end of its log:\n{_read_tail(self._operator_log)}"
             ) from None
 
     @property
@@ -316,20 +392,15 @@ class World:
         operator = self._operator
         if operator is None:
             raise ValueError("The operator was not started.")
-        return self._describe_operator_end(await operator.wait())
+        return self._describe_end("operator", await operator.wait(), self._operator_log)
 
     async def _wait_emulator_ended(self) -> str:
         await self._emulator.wait()
         return "The Sprites emulator has ended."
 
-    def _describe_operator_end(self, code: int) -> str:
+    def _describe_end(self, name: str, code: int, log: Path) -> str:
         how = f"was ended by {Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return f"The operator {how}. The end of its log:\n{self._read_log_tail()}"
-
-    def _read_log_tail(self) -> str:
-        with contextlib.suppress(OSError):
-            return "\n".join(self._operator_log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-        return "(no log)"
+        return f"The {name} {how}. The end of its log:\n{_read_tail(log)}"
 
     def _require_janitor(self) -> Janitor:
         if self._janitor is None:
@@ -376,6 +447,12 @@ async def run_line(line: str, janitor: Janitor, *, environment: Mapping[str, str
         await stop_child(child, patience=timedelta(0))
         janitor.forget(child.pid)
     return Completed(output.decode(errors="replace"), "", child.returncode or 0)
+
+
+def _read_tail(log: Path) -> str:
+    with contextlib.suppress(OSError):
+        return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+    return "(no log)"
 
 
 def _without_own(environment: Mapping[str, str]) -> dict[str, str]:

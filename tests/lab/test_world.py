@@ -16,9 +16,9 @@ import pytest
 
 from controller.cli.demo import DemoFailed, Story
 from controller.cli.telling import PlainTeller
-from controller.cli.worlds import OPERATOR_COMMAND, RULES
+from controller.cli.worlds import GATEWAY_COMMAND, GATEWAY_RULES, OPERATOR_COMMAND, RULES
 from controller.lab.binaries import Binaries, build_progress, find_binaries, read_binaries_settings
-from controller.lab.rights import read_rules
+from controller.lab.rights import read_gateway_rules, read_rules
 from controller.lab.world import World, WorldFailed, WorldSettings
 from controller.settings import environment, read_cache_folder
 from tests.lab.watching import list_children, read_command, until, until_gone
@@ -86,6 +86,8 @@ class Place:
                 "AGENTTERMINAL_SPRITES_URL": "https://absent.invalid",
                 "AGENTTERMINAL_NAMESPACES": "another",
             },
+            gateway_command=GATEWAY_COMMAND,
+            gateway_rules=read_gateway_rules(GATEWAY_RULES),
         )
         world = World(await find(), settings)
         await world.start()
@@ -122,6 +124,12 @@ def own_children() -> list[int]:
 def test_the_operator_is_there_when_the_world_is(place: Place) -> None:
     assert "Every object was seen." in place.first_log
     assert place.call(place.world.read_terminals()) == []
+
+
+def test_the_gateway_is_there_when_the_world_is(place: Place) -> None:
+    url = place.world.gateway_url
+    assert "The doors are open." in place.run(f"until curl -sf {url}/readyz; do sleep 0.1; done")
+    assert place.world.environment["AGENTTERMINAL_ATTACH_URL"] == url
 
 
 def test_the_operator_may_do_what_the_chart_allows_and_nothing_else(place: Place) -> None:
