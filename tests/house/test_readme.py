@@ -160,6 +160,8 @@ async def test_the_commands_for_the_lab_work_in_the_lab(sandbox: Sandbox, tmp_pa
             # A reader's operator would speak to the real Sprites API, and serve its pages on the usual port.
             "AGENTTERMINAL_SPRITES_URL": told["address"],
             "AGENTTERMINAL_METRICS_PORT": "0",
+            "AGENTTERMINAL_GATEWAY_PORT": "0",
+            "AGENTTERMINAL_GATEWAY_METRICS_PORT": "0",
             "KUBECACHEDIR": str(folder / "kubectl-cache"),
         }
         run = 0
@@ -167,7 +169,7 @@ async def test_the_commands_for_the_lab_work_in_the_lab(sandbox: Sandbox, tmp_pa
             if block.how not in {AS_IT_STANDS, BY_YOU, AS_THE_LAB}:
                 await follow(block, told["line"], folder, environment)
                 run += 1
-        assert run == 3
+        assert run == 4
         lab.press_ctrl_c()
         # The lab ends with 0; make, which was interrupted as well, waits for it and ends by the signal.
         assert await lab.read_to_end() == -signal.SIGINT, lab.output
