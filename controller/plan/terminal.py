@@ -55,7 +55,7 @@ from controller.plan.resting import (
 )
 from controller.plan.starting import plan_first, plan_launch
 from controller.plan.status import is_resumed
-from controller.plan.steps import LookAtSessions, LookAtSprite, Outcome, Plan, Rest, Verdict
+from controller.plan.steps import LookAtSessions, LookAtSprite, Outcome, PlaceFinalizer, Plan, Rest, Verdict
 from controller.plan.sweeping import guard_fence
 from controller.plan.teardown import conclude_kill, find_proven, plan_deletion, plan_end, plan_terminated
 from controller.plan.wakes import guard_wake
@@ -69,6 +69,8 @@ def plan_terminal(facts: Facts, memory: Memory) -> Plan:
 def _plan_step(facts: Facts, memory: Memory) -> Plan:
     if facts.deleting:
         return plan_deletion(facts, memory)
+    if not facts.has_finalizer and _is_guarded(facts):
+        return Plan(PlaceFinalizer(), memory)
     if facts.spec.terminated:
         return plan_terminated(facts, memory)
     if facts.spec.suspend:
@@ -81,6 +83,17 @@ def _plan_step(facts: Facts, memory: Memory) -> Plan:
     if session.id is None:
         return plan_launch(facts, memory)
     return _plan_live(facts, memory, session)
+
+
+def _is_guarded(facts: Facts) -> bool:
+    """
+    Tell whether a session hangs on this object, or may again.
+
+    Somebody has taken our finalizer off where it is missing then, as `kubectl replace` with a plain manifest does;
+    deleting the object would leave the session running, and no socket may claim an object that is not guarded.
+    """
+    session = facts.status.session
+    return session is not None and (session.ended is None or not facts.spec.terminated)
 
 
 def _plan_suspended(facts: Facts, memory: Memory) -> Plan:

@@ -421,3 +421,26 @@ def test_the_operator_ends_in_good_order_and_says_so(world: World) -> None:
     assert world.operator.stop() == 0
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_finalizer_that_somebody_took_off_comes_back_and_guards_the_deletion(world: World) -> None:
+    world.create("one", launch={"command": ["sleep", "600"]})
+    world.await_reason("one", "Detached")
+
+    world.cluster.request(
+        "PATCH",
+        f"{world.path}/one",
+        body={"metadata": {"finalizers": None}},
+        content_type="application/merge-patch+json",
+    )
+
+    await_true(lambda: has_finalizer(world, "one"), "the finalizer to be back")
+    world.delete("one")
+    world.await_gone("one")
+    assert world.live() == []
+
+
+def has_finalizer(world: World, name: str) -> bool:
+    terminal = world.get(name)
+    assert terminal is not None
+    return bool(terminal["metadata"].get("finalizers") == ["agentterminal.dev/session"])

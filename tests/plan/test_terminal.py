@@ -417,6 +417,26 @@ def test_a_live_session_at_rest_asks_nobody() -> None:
     assert decide_outcome(LIVE).situation is Situation.DETACHED
 
 
+@pytest.mark.parametrize(
+    ("session", "spec", "again"),
+    [
+        (ADOPTED, {}, True),
+        (ADOPTED, {"suspend": True}, True),
+        (ADOPTED, {"terminated": True}, True),
+        (INTENDED, {}, True),
+        (ENDED, {}, True),  # it may revive, and nobody may claim what is not guarded
+        (ENDED, {"terminated": True}, False),
+    ],
+)
+def test_a_finalizer_that_somebody_took_off_is_placed_again_while_a_session_hangs_on_it(
+    session: SessionStatus, spec: dict[str, Any], again: bool
+) -> None:
+    facts = build_facts(session=session, spec=build_spec(**spec))
+
+    assert (decide_step(replace(facts, has_finalizer=False)) == PlaceFinalizer()) is again
+    assert decide_step(facts) != PlaceFinalizer()
+
+
 def test_a_doubted_session_is_looked_up_in_a_list_that_starts_after_the_doubt() -> None:
     before = replace(DOUBTED, sessions=build_list(SESSION, age=MILLISECOND))
 
