@@ -33,7 +33,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "controller.cli.operator", "operator_command", "Run the operator against a cluster, in the foreground."
     ),
     "gateway": Entry(
-        "controller.cli.gateway", "gateway_command", "Let people attach to terminals by their Kubernetes identity."
+        "controller.cli.gateway",
+        "gateway_command",
+        "Let people and programs attach to terminals by their Kubernetes identity.",
     ),
     "crd": Entry("controller.cli.crd", "crd_command", "Print the CustomResourceDefinition of AgentTerminal as YAML."),
     "demo": Entry("controller.cli.demo", "demo_command", "Watch three terminals live and die."),
@@ -48,6 +50,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "sprites_emulator_command",
         "Serve the Sprites API on loopback, with real processes, until Ctrl-C.",
     ),
+    "attach": Entry("controller.cli.attach", "attach_command", "Attach this terminal to an AgentTerminal."),
     "bench": Entry("controller.cli.bench", "bench_command", "Measure the operator on a real API server."),
 }
 
@@ -98,8 +101,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: Without the program's name; those of the process if None.
     """
+    return run_command(cli, arguments, program="agentterminal")
+
+
+def run_command(command: click.Command, arguments: Sequence[str] | None, *, program: str) -> int:
+    """Run any command of ours in the same way: its exit code, and every failure told in one sentence."""
     try:
-        result = cli.main(args=arguments, prog_name="agentterminal", standalone_mode=False)
+        result = command.main(args=arguments, prog_name=program, standalone_mode=False)
     except click.UsageError as misuse:
         misuse.show()
         return misuse.exit_code
