@@ -28,4 +28,4 @@ FLUX_RECONCILE_REQUEST: Final = "reconcile.fluxcd.io/requestedAt"
 """The same in Flux's words; it counts where our own is absent."""
 
 GATEWAY_FIELD_MANAGER: Final = "agentterminal-gateway"
-"""The field manager of every write of a gateway, so that its share of an object is told from the operator's and Git's."""
+"""The field manager of every write of a gateway, so that its share is told from the operator's and Git's."""
