@@ -13,7 +13,7 @@ KUBECTL = "#!/bin/sh\ncat\n"
 
 
 def test_the_examples_are_three_objects_for_the_sprite_of_the_lab() -> None:
-    objects = [yaml.safe_load(path.read_text()) for path in sorted(find_examples().glob("*"))]
+    objects = [yaml.safe_load(path.read_text()) for path in sorted(find_examples().glob("*.yaml"))]
 
     assert [entry["metadata"]["name"] for entry in objects] == ["adopted", "launched", "stubborn"]
     assert {entry["spec"]["spriteName"] for entry in objects} == {"dev"}
