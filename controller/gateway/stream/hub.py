@@ -183,6 +183,7 @@ class Hub:
         self._exit: SessionExited | None = None
         self._missing: asyncio.TimerHandle | None = None
         self._look_again = asyncio.Event()
+        self._sight = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._begun = asyncio.Event()
         self._closed = asyncio.Event()
@@ -288,6 +289,7 @@ class Hub:
             self._backlogs[client],
             self._may_type,
             wait_for_word=self._wait_for_word,
+            wait_for_sight=self._wait_for_sight,
             note_broken=lambda count: self._note_broken(client, count),
             on_open=lambda: self._note_typing(client),
         )
@@ -588,6 +590,11 @@ class Hub:
             case _:
                 assert_never(end)
 
+    async def _wait_for_sight(self, client: Client) -> None:
+        while not any(fanout.is_open and client in fanout.clients for fanout in self._fanouts):
+            self._sight.clear()
+            await self._sight.wait()
+
     def _drop_typist(self, typist: Typist) -> None:
         self._stop(typist)
         if self._typist is typist:
@@ -647,6 +654,7 @@ class Hub:
     def take_up(self, fanout: Fanout, attachment: Attachment) -> None:
         """Announce what is now known, and gather viewers where there are too many ways up."""
         self._look_again.set()
+        self._sight.set()
         if self._recorded is not None and self._recorded.framing is None:
             self._recorded = Recorded(self._recorded.identity, attachment.framing)
         others = [each for each in self._fanouts if each is not fanout and each.is_open and not each.wakes]

@@ -27,6 +27,9 @@ MayType = Callable[[Client], bool]
 WaitForWord = Callable[[Client], Awaitable[None]]
 """Waits while the fence does not know whether this client may still type, so that what it types is kept meanwhile."""
 
+WaitForSight = Callable[[Client], Awaitable[None]]
+"""Waits until this client sees the terminal: what it types may end it, and its last words must not be lost."""
+
 
 class Taken(Enum):
     """What became of a frame."""
@@ -48,6 +51,7 @@ class Typist:
         backlog: What the person typed before.
         may_type: The fence's two marks.
         wait_for_word: Waits while the fence does not know.
+        wait_for_sight: Waits until the person sees what their input does.
         note_broken: Told of bytes that a broken socket left unconfirmed.
         on_open: Told each time that input flows.
     """
@@ -60,6 +64,7 @@ class Typist:
         may_type: MayType,
         *,
         wait_for_word: WaitForWord,
+        wait_for_sight: WaitForSight,
         note_broken: Callable[[int], None],
         on_open: Callable[[], None],
     ) -> None:
@@ -69,6 +74,7 @@ class Typist:
         self._backlog = backlog
         self._may_type = may_type
         self._wait_for_word = wait_for_word
+        self._wait_for_sight = wait_for_sight
         self._note_broken = note_broken
         self._on_open = on_open
         self._attachment: Attachment | None = None
@@ -111,6 +117,7 @@ class Typist:
 
     async def permit_connect(self) -> Permit:
         """Connect as long as the right lasts; that the session lives is seen by those who look on."""
+        await self._wait_for_sight(self.client)
         return Permit.NOT if self.halted else Permit.AT_ONCE
 
     def begin(self, attachment: Attachment) -> None:

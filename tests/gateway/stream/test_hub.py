@@ -505,6 +505,22 @@ async def test_what_is_typed_before_the_lock_waits_and_comes_first(way: SpriteWa
         assert ((await show(lab))["cols"], (await show(lab))["rows"]) == (101, 31)
 
 
+async def test_nothing_is_typed_before_its_sender_sees_the_terminal_so_last_words_are_not_lost(
+    way: SpriteWay, lab: EmulatorProcess
+) -> None:
+    session = await start(lab, "sh", "-c", "read line; echo bye-$line; exit 7", tty=False)
+    await ask(lab.arm_fault, {"kind": "delay", "seconds": 1.0}, route="exec.list", times=1)
+
+    async with open_stage(way, record(session, tty=False)) as stage:
+        ann = await stage.come("ann")
+        stage.let_type("ann")
+        await ann.types(b"\x00now\n")
+
+        assert await ann.is_closed() == 1000
+        assert b"\x01bye-now\n" in ann.frames
+        assert ann.frames[-1] == b"\x03\x07"
+
+
 async def test_input_that_waits_too_long_or_is_too_much_is_refused_with_a_reason(
     way: SpriteWay, lab: EmulatorProcess
 ) -> None:
