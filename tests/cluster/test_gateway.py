@@ -259,7 +259,8 @@ async def test_a_patch_by_hand_throws_the_socket_out_in_under_a_second(
     assert (code, reason) == ending
     assert took < 1.0
     await run(await_true, lambda: "socket" not in site.world.status(name), "the lock to be cleared", 5)
-    assert (await run(site.spec, name))["activeSocketId"] == patch.get("activeSocketId", "")
+    named = patch.get("activeSocketId", "")
+    await run(await_true, lambda: site.spec(name)["activeSocketId"] == named, "the socket to be named no more", 5)
     if patch.get("terminated"):
         assert await visitors.ask(site.gateways[replica], anna, name) == (410, "Terminated")
         await run(site.world.await_reason, name, "Confirmed", "Terminated")
