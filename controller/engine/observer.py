@@ -183,9 +183,23 @@ class SpriteObserver:
         """Give what the last listing said, without asking anybody; nothing while nothing is believed."""
         book = self._book(token)
         listing = book.listing
-        if book.breaker.is_open or listing is None or name not in listing.sprites:
+        if book.breaker.is_open or listing is None:
             return NOT_LOOKED
+        if name not in listing.sprites:
+            return self._recall_newcomer(book, listing, name, wanted_id)
         return self._judge_sprite(book, listing, wanted_id, listing.sprites[name])
+
+    def _recall_newcomer(self, book: _TokenBook, listing: _Listing, name: str, wanted_id: str | None) -> SpriteLook:
+        """Give what was read of a sprite by its name since that listing: one that is younger stands in no list yet."""
+        sprite = self._sprite_book(book, name)
+        look = sprite.alone.last
+        if not isinstance(look, SpriteSeen) or look.started < listing.started:
+            return NOT_LOOKED
+        if wanted_id not in (None, look.sprite.id):
+            return NOT_LOOKED
+        if sprite.awake_at is not None and sprite.awake_at >= look.started:
+            return replace(look, sprite=replace(look.sprite, state=SpriteState.RUNNING))
+        return look
 
     def has_seen(self, token: Token, sprite_id: str | None) -> bool:
         """Tell whether a sprite was ever listed by a token: only then does its absence from that list mean anything."""

@@ -35,6 +35,11 @@ class Shared(Generic[L]):
         self._ended = timedelta(0)
         self._flight: asyncio.Future[None] | None = None
 
+    @property
+    def last(self) -> L | None:
+        """The last answer, however old; None where there was none."""
+        return self._answer
+
     async def get(self, since: timedelta, fetch: Callable[[], Awaitable[tuple[timedelta, L]]]) -> L:
         """Give an answer whose call started at `since` or later; `fetch` gives a call's start and its answer."""
         while True:

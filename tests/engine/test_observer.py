@@ -258,6 +258,22 @@ async def test_a_sprite_that_the_list_lacks_is_asked_for_by_name() -> None:
     assert bench.api.calls == [f"list {TOKEN.fingerprint}", "get box"]
 
 
+async def test_a_sprite_that_is_younger_than_the_list_is_known_from_its_name_until_a_list_begins_without_it() -> None:
+    bench = Bench()
+    bench.api.hidden.add("box")
+    await bench.observer.look_at_sprite(TOKEN, "box", wanted_id=None, since=START)
+
+    known = bench.observer.recall_sprite(TOKEN, "box", wanted_id="id-1")
+    assert isinstance(known, SpriteSeen)
+    assert known.sprite == BOX
+    assert isinstance(bench.observer.recall_sprite(TOKEN, "box", wanted_id="id-2"), NotLooked)
+
+    bench.clock.passed += A_MOMENT
+    await bench.observer.refresh(IN_USE)
+
+    assert isinstance(bench.observer.recall_sprite(TOKEN, "box", wanted_id="id-1"), NotLooked)
+
+
 async def test_an_absence_is_sure_after_two_complete_listings_a_minute_apart() -> None:
     bench = Bench()
     await bench.look(wanted_id="id-1")
