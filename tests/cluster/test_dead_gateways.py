@@ -27,7 +27,8 @@ BOUND_SECONDS: Final = 15.0
 SLACK_SECONDS: Final = 10.0
 """On a machine that has much to do."""
 DEAD, FLICKERING, LIVING = "deadgw0001", "flickergw1", "livinggw01"
-BASH: Final = {"launch": {"command": ["sleep", "600"]}}
+SLEEPER: Final[dict[str, Any]] = {"launch": {"command": ["sleep", "600"]}}
+SPEAKER: Final[dict[str, Any]] = {"launch": {"command": ["sh", "-c", "echo ready; exec sleep 600"]}}
 
 
 class Hand:
@@ -135,7 +136,8 @@ class Scene:
         declared: dict[str, dict[str, Any]] = {
             "typing": {"idleTimeoutSeconds": 0},
             "reading": {"idleTimeoutSeconds": 0},
-            "held": {"holdWanted": True, "hold": {"expireSeconds": 60, "refreshSeconds": 5}},
+            # It says something, so that its silence afterwards can be seen in the list.
+            "held": SPEAKER | {"holdWanted": True, "hold": {"expireSeconds": 60, "refreshSeconds": 5}},
             "reaped": {"idleTimeoutSeconds": 2},
             "living": {"idleTimeoutSeconds": 2},
             "flickering": {"idleTimeoutSeconds": 2},
@@ -147,7 +149,7 @@ class Scene:
             world.lab.create_sprites(name)
             world.lab.set_state(name, "running")
             # Attached from the start, so that none is reaped before its gateway has come.
-            world.create(name, spriteName=name, attached=True, **BASH, **spec)
+            world.create(name, spriteName=name, attached=True, **(SLEEPER | spec))
         names = ("typing", "held", "reaped", "living", "flickering", "going", "orphaned", "kept")
         for name in (*names, "reading"):
             world.await_reason(name, "Live", "SessionLive")
