@@ -373,12 +373,15 @@ class ControlPlane:
         return done
 
     async def install_crds(self, path: Path) -> None:
-        """Apply a file or a folder of CRDs, and return when each is established and its kind answers."""
+        """
+        Apply a file or a folder of CRDs, and return when the kind of each answers, which is after it is established.
+
+        `kubectl wait` for that condition fails where it looks before the server has written the first one.
+        """
         applied = await self.kubectl("apply", "--server-side", "--filename", str(path), "--output", "json")
         document = json.loads(applied.stdout)
         for crd in document["items"] if document["kind"] == "List" else [document]:
             name, spec = crd["metadata"]["name"], crd["spec"]
-            await self.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
             for version in spec["versions"]:
                 if version["served"]:
                     group = f"apis/{spec['group']}/{version['name']}"
