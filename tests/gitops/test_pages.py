@@ -156,7 +156,7 @@ def test_the_diagram_has_every_phase_and_no_other() -> None:
         ("peak_10000_mib", "149"),
         ("ready_1000_s", "9.4"),
         ("ready_10000_s", "90"),
-        ("delete_1000_s", "16.5"),
+        ("delete_1000_s", "17.6"),
         ("writes_to_ready", "2"),
         ("writes_to_launched", "3"),
         ("sprites_calls_per_kill", "5"),
