@@ -38,6 +38,7 @@ from controller.lab.binaries import Binaries
 from controller.lab.certificates import Authority, Pair, build_signing_key, render_private_key, render_public_key
 from controller.lab.processes import Janitor, signal_group, start_child, stop_child
 
+REMADE_AFTER: Final = timedelta(milliseconds=400)
 READY_WITHIN: Final = timedelta(seconds=90)
 """A start takes 3 to 4 s on two idle cores; a machine that compiles beside it needs ten times that."""
 
@@ -373,23 +374,25 @@ class ControlPlane:
         return done
 
     async def install_crds(self, path: Path) -> None:
-        """
-        Apply a file or a folder of CRDs, and return when the kind of each answers, which is after it is established.
-
-        `kubectl wait` for that condition fails where it looks before the server has written the first one.
-        """
+        """Apply a file or a folder of CRDs, and return when each is established and its kind answers."""
         applied = await self.kubectl("apply", "--server-side", "--filename", str(path), "--output", "json")
         document = json.loads(applied.stdout)
         for crd in document["items"] if document["kind"] == "List" else [document]:
             name, spec = crd["metadata"]["name"], crd["spec"]
+            # Before the first condition is written, kubectl's wait fails instead of waiting.
+            await self._wait_until(partial(self._has_conditions, name), f"{name} has no condition")
+            await self.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
             for version in spec["versions"]:
                 if version["served"]:
                     group = f"apis/{spec['group']}/{version['name']}"
                     served = partial(self._is_answered, f"/{group}/{spec['names']['plural']}?limit=1")
                     await self._wait_until(served, f"{name} is not served")
                     # What kubectl explain reads trails by up to seconds.
-                    described = partial(self._is_described, group, spec["names"]["kind"])
-                    await self._wait_until(described, f"{name} is not in the API server's OpenAPI documents")
+                    described = partial(self._is_described, group, spec["names"]["kind"], spec["names"]["plural"])
+                    # It is made a second time once the condition is written, and may be away meanwhile.
+                    for _ in range(2):
+                        await self._wait_until(described, f"{name} is not in the API server's OpenAPI documents")
+                        await asyncio.sleep(REMADE_AFTER.total_seconds())
 
     async def _start(self) -> None:
         self._janitor = Janitor()
@@ -563,14 +566,21 @@ class ControlPlane:
                 f" The end of the API server's log:\n{self._tail('kube-apiserver')}"
             ) from None
 
+    async def _has_conditions(self, crd: str) -> bool:
+        """Tell whether the server has begun to say how it stands with a CRD."""
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+            _, found = await self.request("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}")
+            return isinstance(found, dict) and bool((found.get("status") or {}).get("conditions"))
+        return False
+
     async def _is_answered(self, path: str) -> bool:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
             status, _ = await self.request("GET", path)
             return status == 200
         return False
 
-    async def _is_described(self, group: str, kind: str) -> bool:
-        """Tell whether the OpenAPI index names the group version, and its document the kind."""
+    async def _is_described(self, group: str, kind: str, plural: str) -> bool:
+        """Tell whether the OpenAPI index names the group version, and its document the kind and where it is found."""
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
             _, index = await self.request("GET", "/openapi/v3")
             entry = index["paths"].get(group) if isinstance(index, dict) and "paths" in index else None
@@ -579,8 +589,10 @@ class ControlPlane:
                 if not isinstance(document, dict):
                     # While the server makes it anew it answers with a sentence.
                     return False
-                schemas = document["components"]["schemas"].values()
-                return any(of["kind"] == kind for schema in schemas for of in schema.get(GROUP_VERSION_KIND, []))
+                # The document is made in steps: a kind may stand in it before the paths that lead to it do.
+                schemas = document.get("components", {}).get("schemas", {}).values()
+                is_kind = any(of["kind"] == kind for schema in schemas for of in schema.get(GROUP_VERSION_KIND, []))
+                return is_kind and any(path.endswith(f"/{plural}") for path in document.get("paths", {}))
         return False
 
     def _check_children(self) -> None:

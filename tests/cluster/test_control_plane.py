@@ -25,6 +25,7 @@ from controller.lab.control_plane import ControlPlane, ControlPlaneFailed, Kubec
 from controller.settings import environment, read_cache_folder
 from tests.cluster.plane import Cluster
 from tests.lab.watching import is_alive, list_children, read_command, until, until_gone
+from tests.support.operator import await_true
 
 READY_SECONDS = 60.0
 """A start takes 3 to 4 s; another worker may be busy beside it."""
@@ -54,7 +55,10 @@ def test_our_kind_is_served(cluster: Cluster) -> None:
 
 
 def test_our_kind_is_explained_by_kubectl(cluster: Cluster) -> None:
-    assert "AgentTerminal" in cluster.kubectl("explain", "agentterminal").stdout
+    def is_explained() -> bool:
+        return "AgentTerminal" in cluster.kubectl("explain", "agentterminal", check=False).stdout
+
+    await_true(is_explained, "the server's documents, which it makes anew now and then", poll_seconds=0.5)
 
 
 @pytest.mark.parametrize("kubeconfig", ["kubeconfig", "certificate_kubeconfig"])
