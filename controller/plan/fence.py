@@ -500,10 +500,19 @@ def _claim(work: _Work, speaker: Speaker, view: ObjectView) -> None:
 
 
 def _take_claim(work: _Work, speaker: Speaker, answer: Answer) -> None:
+    _take_write(work, speaker, answer, accepted=replace(speaker, claimed=True, tries=0), seen_in=None)
+
+
+def _take_write(work: _Work, speaker: Speaker, answer: Answer, *, accepted: Speaker, seen_in: int | None) -> None:
+    """
+    Go on after the answer to a claim or a lock.
+
+    It is read whole: if its spec names us no more, or we are leaving, what was won is cleared at once.
+    """
     match answer:
         case Accepted(view=view):
             _learn(work, view)
-            _resume(work, replace(speaker, claimed=True, tries=0), seen_in=None)
+            _resume(work, accepted, seen_in=seen_in)
             _react(work)
         case MovedOn() | Lost():
             _read(work, replace(speaker, tries=speaker.tries + 1))
@@ -540,22 +549,7 @@ def _go_for_lock(work: _Work, speaker: Speaker, view: ObjectView, *, seen_in: in
 
 
 def _take_lock(work: _Work, speaker: Speaker, phase: Locking, answer: Answer) -> None:
-    """The answer is read whole: if its spec names us no more, or we are leaving, the lock is cleared at once."""
-    match answer:
-        case Accepted(view=view):
-            _learn(work, view)
-            _resume(work, replace(speaker, tries=0), seen_in=phase.tenure)
-            _react(work)
-        case MovedOn() | Lost():
-            _read(work, replace(speaker, tries=speaker.tries + 1))
-        case RuleSpoke(text=text):
-            _end(work, speaker, Ending.REFUSED, text)
-        case ObjectGone():
-            _find_gone(work, speaker)
-        case NotNow():
-            _pause(work, speaker)
-        case _:
-            assert_never(answer)
+    _take_write(work, speaker, answer, accepted=replace(speaker, tries=0), seen_in=phase.tenure)
 
 
 def _rest(work: _Work, speaker: Speaker) -> None:

@@ -22,7 +22,6 @@ from typing import Final, assert_never
 import orjson
 
 from controller.api.session import Announced
-from controller.sprites.errors import TimedOut, Unfinished
 from controller.sprites.exec_frames import (
     STDIN_FRAME_BYTES,
     ErrorFrame,
@@ -30,7 +29,6 @@ from controller.sprites.exec_frames import (
     Framing,
     OtherFrame,
     Stream,
-    read_framing,
     read_text_frame,
 )
 from controller.sprites.sockets import Socket, SocketEnded
@@ -265,36 +263,3 @@ def split_input(frame: bytes, framing: Framing) -> Iterator[bytes]:
     head = b"" if framing is Framing.RAW else frame[:1]
     for start in range(len(head), len(frame), STDIN_FRAME_BYTES):
         yield head + frame[start : start + STDIN_FRAME_BYTES]
-
-
-async def await_announcement(
-    socket: Socket, subject: str, token: Token, *, limit: timedelta
-) -> tuple[Announced, Framing]:
-    """
-    Read up to the session's name; what comes before it is passed over.
-
-    Raises:
-        TimedOut: No readable `session_info` within the limit.
-        Unfinished: The socket ended before it.
-    """
-    told = ""
-    try:
-        async with asyncio.timeout(limit.total_seconds()):
-            while True:
-                message = await socket.receive()
-                if isinstance(message, bytes):
-                    continue
-                frame = read_text_frame(message)
-                match frame:
-                    case Announced():
-                        return frame, read_framing(message)
-                    case ErrorFrame(said):
-                        told = f" ({scrub(said, token)})"
-                    case ExitFrame() | OtherFrame():
-                        pass
-                    case _:
-                        assert_never(frame)
-    except TimeoutError:
-        raise TimedOut(f"{subject} failed: no `session_info` within {limit.total_seconds():g} s{told}.") from None
-    except SocketEnded as ended:
-        raise Unfinished(f"{subject} failed: {scrub(ended.told, token)} before `session_info`{told}.") from None

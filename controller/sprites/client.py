@@ -25,7 +25,8 @@ import httpx
 from controller.api.session import Announced, Cause, KillAnswer, Session, Sprite
 from controller.clock import Clock
 from controller.sprites import addresses
-from controller.sprites.attach import Attachment, await_announcement
+from controller.sprites.announcement import NotAnnounced, await_announcement
+from controller.sprites.attach import Attachment
 from controller.sprites.errors import (
     Gone,
     LaunchUnclear,
@@ -44,10 +45,6 @@ from controller.sprites.errors import (
 from controller.sprites.exec_frames import (
     CommandOutput,
     CommandResult,
-    ErrorFrame,
-    ExitFrame,
-    OtherFrame,
-    read_text_frame,
     split_stdin,
 )
 from controller.sprites.kill_stream import KillStream, StreamState
@@ -286,7 +283,10 @@ class SpritesClient:
         with self._reporting(Route.LAUNCH_SESSION, cause, sprite):
             try:
                 async with self._open(path, subject, token, cause, tenure) as socket:
-                    return await self._await_announcement(socket, subject, token)
+                    announced, _ = await await_announcement(socket, token, limit=self._settings.announce_limit)
+                    return announced
+            except NotAnnounced as unheard:
+                raise LaunchUnclear(f"{subject} is unclear: {unheard.why}") from None
             except DialFailed as failed:
                 if _is_refusal(failed):
                     raise failed.error from None
@@ -295,31 +295,6 @@ class SpritesClient:
                     status=failed.error.status,
                     retry_after=failed.error.retry_after,
                 ) from None
-
-    async def _await_announcement(self, socket: Socket, subject: str, token: Token) -> Announced:
-        told = ""
-        limit = self._settings.announce_limit.total_seconds()
-        try:
-            async with asyncio.timeout(limit):
-                while True:
-                    message = await socket.receive()
-                    if isinstance(message, bytes):
-                        continue
-                    frame = read_text_frame(message)
-                    match frame:
-                        case Announced():
-                            return frame
-                        case ErrorFrame(said):
-                            told = f" ({scrub(said, token)})"
-                        case ExitFrame() | OtherFrame():
-                            pass
-                        case _:
-                            assert_never(frame)
-        except TimeoutError:
-            raise LaunchUnclear(f"{subject} is unclear: no `session_info` within {limit:g} s{told}.") from None
-        except SocketEnded as ended:
-            shown = scrub(ended.told, token)
-            raise LaunchUnclear(f"{subject} is unclear: {shown} before `session_info`{told}.") from None
 
     @contextlib.asynccontextmanager
     async def attach_session(
@@ -355,8 +330,12 @@ class SpritesClient:
                     socket = await stack.enter_async_context(opening)
                 except DialFailed as failed:
                     raise failed.error from None
-                limit = self._settings.announce_limit
-                announced, framing = await await_announcement(socket, subject, token, limit=limit)
+                try:
+                    limit = self._settings.announce_limit
+                    announced, framing = await await_announcement(socket, token, limit=limit)
+                except NotAnnounced as unheard:
+                    text = f"{subject} failed: {unheard.why}"
+                    raise (Unfinished(text) if unheard.in_time else TimedOut(text)) from None
             yield Attachment(socket, announced, framing, token)
 
     async def _read_page(self, token: Token, cause: Cause, prefix: str, continuation: str | None) -> Page:
