@@ -174,7 +174,7 @@ async def _tend(work: Coroutine[Any, Any, T]) -> T | None:
         return await work
     except ConnectionError:
         return None
-    except Exception as error:  # noqa: BLE001 - see above
+    except Exception as error:  # noqa: BLE001 - a bug ends its own socket, whatever it is
         log.error(  # noqa: TRY400 - its text and traceback may hold terminal bytes
             "A socket met a bug.", extra={"error": type(error).__name__, "place": find_place(error)}
         )

@@ -8,6 +8,7 @@ them last longer than the minute after which a missing sprite would be proven go
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -156,7 +157,7 @@ def read_breakers(world: World) -> float:
 def await_all(fleets: list[Fleet], is_true: Callable[[Fleet], bool], what: str, within: float) -> None:
     for fleet in fleets:
         await_true(
-            lambda fleet=fleet: is_true(fleet),  # type: ignore[misc]  # a bound default
+            partial(is_true, fleet),
             f"{fleet.organization}: {what}",
             within,
         )

@@ -77,6 +77,7 @@ class Hand:
         with self._lock:
             status, answer = self._world.cluster.request("DELETE", f"{self._leases}/{name_lease(incarnation)}")
             assert status == 200, answer
+            # One look may find none; the two that would prove it gone lie 7 s apart.
             time.sleep(1.0)
             self.write_lease(incarnation)
 

@@ -30,6 +30,7 @@ STALL_SECONDS: Final = 80.0
 SETTLED_SECONDS: Final = 200.0
 KILL_LIMIT_SECONDS: Final = 10.0
 PAUSE_SECONDS: Final = 0.5
+"""Between two looks at all combinations, whose bound is `SETTLED_SECONDS`."""
 
 
 @dataclass

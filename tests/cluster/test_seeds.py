@@ -11,6 +11,7 @@ may pause a sprite or end its sessions. `AGENTTERMINAL_SEED=7` lives through a s
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -94,6 +95,15 @@ class Life:
 
         await_true(look, what, WITHIN_SECONDS, self.tell, poll_seconds=POLL_SECONDS)
 
+    def has_session(self, name: str) -> bool:
+        return bool(self.status(name).get("session", {}).get("id"))
+
+    def runs_once(self, name: str) -> bool:
+        return self.count_runs(name) == 1
+
+    def is_gone(self, name: str) -> bool:
+        return self.world.get(name) is None
+
     def tell(self) -> str:
         """Tell everything that helps to understand a failure."""
         _, objects = self.world.cluster.request("GET", self.world.path)
@@ -146,8 +156,8 @@ class Life:
                 **({"attached": True, "activeSocketId": "socket-1", "holdWanted": True} if name == "held" else {}),
             )
         for name in (*ADOPTED, *LAUNCHED):
-            self.until(lambda name=name: self.status(name).get("session", {}).get("id"), f"the session of {name}")  # type: ignore[misc]  # a bound default
-            self.until(lambda name=name: self.count_runs(name) == 1, f"{name} to run")  # type: ignore[misc]  # a bound default
+            self.until(partial(self.has_session, name), f"the session of {name}")
+            self.until(partial(self.runs_once, name), f"{name} to run")
         self.until(lambda: self.lab.tasks("box"), "the hold to be created")
 
     def let_go_of_the_orphan(self) -> None:
@@ -242,7 +252,7 @@ class Life:
         for name in names:
             self.world.delete(name)
         for name in names:
-            self.until(lambda name=name: self.world.get(name) is None, f"{name} to be gone")  # type: ignore[misc]  # a bound default
+            self.until(partial(self.is_gone, name), f"{name} to be gone")
             assert self.leaders(name) == []
         assert self.lab.tasks("box") == []
         orphans = self.leaders("orphan")

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import copy
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -677,11 +677,11 @@ class MemoryWorld:
 
     def read(self, metric: str, label: str) -> dict[str, float]:
         """Read one metric of the running operator by one of its labels, without zeros."""
-        values: Counter[str] = Counter()
+        values: defaultdict[str, float] = defaultdict(float)
         for family in self.metrics.registry.collect():
             for sample in family.samples:
                 if sample.name == metric and sample.value:
-                    values[sample.labels[label]] += sample.value  # type: ignore[assignment]  # seconds are no integers
+                    values[sample.labels[label]] += sample.value
         return dict(values)
 
     def notes(self, name: str) -> list[str]:

@@ -305,7 +305,7 @@ async def test_a_create_whose_answer_was_lost_makes_a_leader_all_the_same() -> N
         await b.kill()
 
 
-async def test_a_write_that_never_arrived_counts_for_nothing() -> None:
+async def test_a_write_that_never_arrived_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     async with candidates(store, "a") as (a,):
         await asyncio.sleep(30)
@@ -316,7 +316,7 @@ async def test_a_write_that_never_arrived_counts_for_nothing() -> None:
             await asyncio.sleep(timeout.total_seconds() * 2)
             return await put(lease, timeout=timeout)
 
-        a.leases.put_lease = lose  # type: ignore[method-assign]  # The stand-in's, for a request that is lost on its way.
+        monkeypatch.setattr(a.leases, "put_lease", lose)
         last = a.leases.calls[-1][1]
         await asyncio.wait([a.task], timeout=30)
 
@@ -438,7 +438,7 @@ async def test_a_harmless_edit_of_the_lease_costs_no_leadership() -> None:
         assert not b.tenure.has_begun
 
 
-async def test_a_release_that_is_outrun_by_a_late_renewal_is_tried_again() -> None:
+async def test_a_release_that_is_outrun_by_a_late_renewal_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     async with candidates(store, "a") as (a,):
         await asyncio.sleep(30)
@@ -451,14 +451,14 @@ async def test_a_release_that_is_outrun_by_a_late_renewal_is_tried_again() -> No
                 store.put(lease, uid="uid-0")
             return lease
 
-        a.leases.get_lease = be_outrun  # type: ignore[method-assign]  # The stand-in's, for a renewal that arrives late.
+        monkeypatch.setattr(a.leases, "get_lease", be_outrun)
         await a.elector.release()
 
         assert store.holder == ""
 
 
 async def test_a_candidate_that_may_not_make_the_lease_says_so_once_and_goes_on_trying(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store()
     runner = Runner(store, "a")
@@ -467,7 +467,7 @@ async def test_a_candidate_that_may_not_make_the_lease_says_so_once_and_goes_on_
         runner.leases.calls.append(("create", loop_time()))
         raise Forbidden("Leases are not for you.")
 
-    runner.leases.create_lease = forbid  # type: ignore[method-assign]  # The stand-in's, for a missing right.
+    monkeypatch.setattr(runner.leases, "create_lease", forbid)
     await asyncio.sleep(60)
 
     assert runner.leases.count("create") >= 29
