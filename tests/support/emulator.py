@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
@@ -152,6 +153,10 @@ class Lab:
     def tell_random_lies(self, seed: int) -> Any:
         """Draw a mix of lies, within what a correct client survives; returns `seed`, `values` and `given_up`."""
         return self.call("POST", "/_lab/random-lies", {"seed": seed})
+
+    def now(self) -> datetime:
+        """The emulated wall time, which is ahead of the machine's by all that any test before has let pass."""
+        return datetime.fromisoformat(self.call("GET", "/_lab/clock")["now"])
 
     def advance_clock(self, seconds: float) -> Any:
         """Let emulated time pass; what becomes due is done when this returns."""

@@ -1,7 +1,6 @@
 """Every frame of an exec socket. Source: sprites-api.md 3."""
 
 import asyncio
-import time
 from pathlib import Path
 
 import aiohttp
@@ -13,11 +12,11 @@ from tests.support.emulator import EmulatorProcess
 pytestmark = pytest.mark.sprites
 
 
-async def test_the_first_frame_says_which_session_it_is(client: Client) -> None:
-    before = int(time.time())
+async def test_the_first_frame_says_which_session_it_is(client: Client, emulator: EmulatorProcess) -> None:
+    before = int(emulator.now().timestamp())
     talk = await client.start("sleep", "1000", tty="true", rows="50", cols="132")
     info = text(await talk.hear())
-    assert before <= info.pop("created") <= time.time()
+    assert before <= info.pop("created") <= emulator.now().timestamp()
     assert info == {
         "type": "session_info",
         "session_id": "2",
