@@ -508,22 +508,20 @@ class HoldKeeper:
 
     async def _run(self, place: Place, argv: tuple[str, ...], *, output_bytes: int) -> ExecAnswer:
         try:
-            await self._observer.enter(place.token, Priority.NORMAL)
-            self._observer.note_wake(place.token, place.sprite, Cause.HOLD)
-            result = await self._client.run_command(
-                place.token,
-                place.sprite,
-                argv,
-                stdin=b"",
-                tenure=self._tenure,
-                cause=Cause.HOLD,
-                time_limit=EXEC_LIMIT,
-                output_bytes=output_bytes,
-            )
+            async with self._observer.calling(place.token, place.sprite, priority=Priority.NORMAL, cause=Cause.HOLD):
+                result = await self._client.run_command(
+                    place.token,
+                    place.sprite,
+                    argv,
+                    stdin=b"",
+                    tenure=self._tenure,
+                    cause=Cause.HOLD,
+                    time_limit=EXEC_LIMIT,
+                    output_bytes=output_bytes,
+                )
         except OutputTooLarge as error:
             return ExecFailed(error.failure, error.message, oversized=True)
         except SpritesError as error:
-            self._observer.note_failure(place.token, place.sprite, error)
             return ExecFailed(error.failure, error.message)
         self._observer.note_awake(place.token, place.sprite)
         return ExecEnded(result.exit_code, result.stdout)

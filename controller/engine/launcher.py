@@ -99,21 +99,19 @@ class Launcher:
         """Create the session; a failure that cannot have started it is told apart from a lost answer."""
         started = self._clock.monotonic()
         try:
-            await self._observer.enter(place.token, Priority.NORMAL)
-            self._observer.note_wake(place.token, place.sprite, Cause.LAUNCH)
-            announced = await self._client.launch_session(
-                place.token,
-                place.sprite,
-                render_session_command(directory, intent.nonce),
-                columns=launch.columns,
-                rows=launch.rows,
-                tenure=self._tenure,
-                cause=Cause.LAUNCH,
-            )
+            async with self._observer.calling(place.token, place.sprite, priority=Priority.NORMAL, cause=Cause.LAUNCH):
+                announced = await self._client.launch_session(
+                    place.token,
+                    place.sprite,
+                    render_session_command(directory, intent.nonce),
+                    columns=launch.columns,
+                    rows=launch.rows,
+                    tenure=self._tenure,
+                    cause=Cause.LAUNCH,
+                )
         except LaunchUnclear:
             return LaunchLost()
         except SpritesError as error:
-            self._observer.note_failure(place.token, place.sprite, error)
             return LookFailed(error.failure, error.message, started, error.retry_after)
         self._observer.note_awake(place.token, place.sprite)
         return announced
@@ -144,20 +142,18 @@ class Launcher:
     ) -> tuple[int, str] | LookFailed:
         started = self._clock.monotonic()
         try:
-            await self._observer.enter(place.token, Priority.NORMAL)
-            self._observer.note_wake(place.token, place.sprite, cause)
-            result = await self._client.run_command(
-                place.token,
-                place.sprite,
-                argv,
-                stdin=stdin,
-                tenure=self._tenure,
-                cause=cause,
-                time_limit=COMMAND_LIMIT,
-                output_bytes=OUTPUT_BYTES,
-            )
+            async with self._observer.calling(place.token, place.sprite, priority=Priority.NORMAL, cause=cause):
+                result = await self._client.run_command(
+                    place.token,
+                    place.sprite,
+                    argv,
+                    stdin=stdin,
+                    tenure=self._tenure,
+                    cause=cause,
+                    time_limit=COMMAND_LIMIT,
+                    output_bytes=OUTPUT_BYTES,
+                )
         except SpritesError as error:
-            self._observer.note_failure(place.token, place.sprite, error)
             return LookFailed(error.failure, error.message, started, error.retry_after)
         self._observer.note_awake(place.token, place.sprite)
         return result.exit_code, result.stdout.decode("utf-8", "replace")

@@ -191,21 +191,20 @@ class LeftoverSearch:
     async def _search(self, place: Place) -> tuple[timedelta, ProcessesLook]:
         started = self._clock.monotonic()
         try:
-            await self._observer.enter(place.token, Priority.PROOF)
-            started = self._clock.monotonic()
-            self._observer.note_wake(place.token, place.sprite, Cause.LEFTOVERS)
-            result = await self._client.run_command(
-                place.token,
-                place.sprite,
-                render_search_command(),
-                stdin=b"",
-                tenure=self._tenure,
-                cause=Cause.LEFTOVERS,
-                time_limit=SEARCH_LIMIT,
-                output_bytes=OUTPUT_BYTES,
-            )
+            async with self._observer.calling(
+                place.token, place.sprite, priority=Priority.PROOF, cause=Cause.LEFTOVERS
+            ) as started:
+                result = await self._client.run_command(
+                    place.token,
+                    place.sprite,
+                    render_search_command(),
+                    stdin=b"",
+                    tenure=self._tenure,
+                    cause=Cause.LEFTOVERS,
+                    time_limit=SEARCH_LIMIT,
+                    output_bytes=OUTPUT_BYTES,
+                )
         except SpritesError as error:
-            self._observer.note_failure(place.token, place.sprite, error)
             return started, LookFailed(error.failure, error.message, started, error.retry_after)
         self._observer.note_awake(place.token, place.sprite)
         processes = read_processes(result.stdout.decode("utf-8", "replace")) if result.exit_code == 0 else None

@@ -9,8 +9,9 @@ breaker is open nothing is asked but the list of sprites, every 30 s, and a list
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Set
+from collections.abc import AsyncIterator, Callable, Collection, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -238,6 +239,27 @@ class SpriteObserver:
         book = self._book(token)
         self._sprite_book(book, name).awake_at = self._clock.monotonic()
         self._note_answer(book, name, None)
+
+    @contextlib.asynccontextmanager
+    async def calling(self, token: Token, name: str, *, priority: Priority, cause: Cause) -> AsyncIterator[timedelta]:
+        """
+        Frame one call into a sprite: wait for its turn, count what it may wake, and weigh its failure.
+
+        That it succeeded says nothing yet: whoever has heard from inside tells it by `note_awake`.
+
+        Yields:
+            When the call starts, monotonic.
+
+        Raises:
+            SpritesError: The call's own, after it was weighed; or, with nothing sent, what `enter` raises.
+        """
+        try:
+            await self.enter(token, priority)
+            self.note_wake(token, name, cause)
+            yield self._clock.monotonic()
+        except SpritesError as error:
+            self.note_failure(token, name, error)
+            raise
 
     async def enter(self, token: Token, priority: Priority) -> None:
         """

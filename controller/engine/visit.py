@@ -556,14 +556,13 @@ class Visit:
         async with tools.observer.kill_slot(place.token, place.sprite):
             if not await self._is_still_identified(send.identity, decided):
                 return None
+            calling = tools.observer.calling(place.token, place.sprite, priority=Priority.KILL, cause=Cause.KILL)
             try:
-                await tools.observer.enter(place.token, Priority.KILL)
-                tools.observer.note_wake(place.token, place.sprite, Cause.KILL)
-                answer = await tools.client.kill_session(
-                    place.token, place.sprite, send.identity.session_id, tenure=tools.tenure, cause=Cause.KILL
-                )
+                async with calling:
+                    answer = await tools.client.kill_session(
+                        place.token, place.sprite, send.identity.session_id, tenure=tools.tenure, cause=Cause.KILL
+                    )
             except SpritesError as error:
-                tools.observer.note_failure(place.token, place.sprite, error)
                 return LookFailed(error.failure, error.message, tools.clock.monotonic(), error.retry_after)
         self._weigh_kill_answer(place, send.identity, answer)
         return answer

@@ -15,12 +15,9 @@ from typing import Any
 
 import pytest
 
-from controller.cli.worlds import GATEWAY_RULES
-from controller.lab.rights import GATEWAY_NAME, build_gateway_rights, read_gateway_rules
 from tests.client.conftest import AGENTTERMINAL, ATERM, Window, open_windows
 from tests.cluster.plane import Cluster
-from tests.support.emulator import EmulatorProcess
-from tests.support.gateway import GatewayProcess
+from tests.support.gateway import GatewayProcess, open_gateway_world
 from tests.support.operator import World, await_true
 
 NUMBERS = itertools.count(1)
@@ -82,26 +79,14 @@ class People:
 @pytest.fixture(scope="module")
 def people(cluster: Cluster) -> Iterator[People]:
     namespace = f"people-{os.getpid()}"
-    cluster.request("POST", "/api/v1/namespaces", body={"metadata": {"name": namespace}})
-    with EmulatorProcess() as lab, World(cluster, namespace, lab) as world:
-        made = []
-        for path, right in build_gateway_rights(
-            read_gateway_rules(GATEWAY_RULES), secrets={namespace: ["sprites"]}, namespace=namespace
-        ):
-            status, answer = cluster.request("POST", path, body=right)
-            assert status == 201, answer
-            made.append(f"{path}/{right['metadata']['name']}")
+    with open_gateway_world(cluster, namespace) as (world, kubeconfig):
         world.start_operator()
-        kubeconfig = cluster.service_account_kubeconfig(namespace, GATEWAY_NAME)
-        gateway = GatewayProcess(kubeconfig, lab.url, NAMESPACES=namespace)
+        gateway = GatewayProcess(kubeconfig, world.lab.url, NAMESPACES=namespace)
         try:
             yield People(world, gateway)
         finally:
             gateway.kill()
             gateway.forget()
-            cluster.empty_namespace(namespace)
-            for path in made:
-                cluster.request("DELETE", path)
 
 
 @pytest.fixture

@@ -19,14 +19,11 @@ from typing import Any, TypeVar
 import aiohttp
 import pytest
 
-from controller.cli.worlds import GATEWAY_RULES
-from controller.lab.rights import GATEWAY_NAME, build_gateway_rights, read_gateway_rules
 from tests.cluster.gate import Gate
 from tests.cluster.plane import Cluster
 from tests.cluster.stage import write_kubeconfig
 from tests.gateway.stream.stage import Person
-from tests.support.emulator import EmulatorProcess
-from tests.support.gateway import GatewayProcess, Visitors, visiting
+from tests.support.gateway import GatewayProcess, Visitors, open_gateway_world, visiting
 from tests.support.lag import SlowLine
 from tests.support.operator import World, await_true
 
@@ -130,17 +127,9 @@ class Site:
 @pytest.fixture(scope="module")
 def site(cluster: Cluster) -> Iterator[Site]:
     namespace = f"gateway-{os.getpid()}"
-    cluster.request("POST", "/api/v1/namespaces", body={"metadata": {"name": namespace}})
-    with EmulatorProcess() as lab, World(cluster, namespace, lab) as world:
-        made = []
-        for path, right in build_gateway_rights(
-            read_gateway_rules(GATEWAY_RULES), secrets={namespace: ["sprites"]}, namespace=namespace
-        ):
-            status, answer = cluster.request("POST", path, body=right)
-            assert status == 201, answer
-            made.append(f"{path}/{right['metadata']['name']}")
+    with open_gateway_world(cluster, namespace) as (world, kubeconfig):
         world.start_operator(LEASE_NAMESPACE=namespace, METADATA_SECONDS="1")
-        site = Site(world, [], cluster.service_account_kubeconfig(namespace, GATEWAY_NAME))
+        site = Site(world, [], kubeconfig)
         try:
             site.start_gateway()
             site.start_gateway()
@@ -149,9 +138,6 @@ def site(cluster: Cluster) -> Iterator[Site]:
             for gateway in site.gateways:
                 gateway.kill()
                 gateway.forget()
-            cluster.empty_namespace(namespace)
-            for path in made:
-                cluster.request("DELETE", path)
 
 
 @pytest.fixture

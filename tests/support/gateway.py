@@ -12,16 +12,20 @@ import subprocess
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from controller.cli.worlds import GATEWAY_RULES
 from controller.lab.processes import build_tethered_command
+from controller.lab.rights import GATEWAY_NAME, build_gateway_rights, read_gateway_rules
+from tests.cluster.plane import Cluster
 from tests.gateway.stream.stage import Person
-from tests.support.operator import AGENTTERMINAL, STOP_SECONDS, await_true
+from tests.support.emulator import EmulatorProcess
+from tests.support.operator import AGENTTERMINAL, STOP_SECONDS, World, await_true
 
 DOORS_OPEN = "The gateway's doors are open."
 
@@ -134,11 +138,35 @@ class GatewayProcess:
         """Remove its log."""
         self.log_file.unlink(missing_ok=True)
 
-    def _has_started(self) -> bool:
-        return self.process.poll() is not None or self.is_ready()
-
     def _find_open(self) -> dict[str, Any]:
         return next(line for line in self.lines if line["message"] == DOORS_OPEN)
+
+
+@contextmanager
+def open_gateway_world(cluster: Cluster, namespace: str) -> Iterator[tuple[World, Path]]:
+    """
+    Make a namespace with an emulator, in which gateways may run with the rights of the chart; no operator runs yet.
+
+    Yields:
+        The world, and the kubeconfig with which a gateway logs in.
+    """
+    cluster.request("POST", "/api/v1/namespaces", body={"metadata": {"name": namespace}})
+    rights = build_gateway_rights(
+        read_gateway_rules(GATEWAY_RULES), secrets={namespace: ["sprites"]}, namespace=namespace
+    )
+    made = []
+    with EmulatorProcess() as lab, World(cluster, namespace, lab) as world:
+        try:
+            for path, right in rights:
+                status, answer = cluster.request("POST", path, body=right)
+                assert status == 201, answer
+                made.append(f"{path}/{right['metadata']['name']}")
+            yield world, cluster.service_account_kubeconfig(namespace, GATEWAY_NAME)
+        finally:
+            # The operator still runs, and lets the objects go.
+            cluster.empty_namespace(namespace)
+            for path in made:
+                cluster.request("DELETE", path)
 
 
 class Visitors:
