@@ -200,8 +200,7 @@ class SpriteObserver:
             return NOT_LOOKED
         if sprite.awake_at is not None and sprite.awake_at >= look.started:
             return replace(look, sprite=replace(look.sprite, state=SpriteState.RUNNING))
-        # A pause that was seen once is asked about again: no list brings word of its end.
-        return look if look.sprite.state is SpriteState.RUNNING else NOT_LOOKED
+        return look
 
     def has_seen(self, token: Token, sprite_id: str | None) -> bool:
         """Tell whether a sprite was ever listed by a token: only then does its absence from that list mean anything."""

@@ -72,16 +72,19 @@ class Reconciler:
             self.forget(uid)
             return ReconcileResult.SETTLED
         self.note_seen(uid)
+        # Taken out, so that a question that arises during the visit is a question of its own.
+        doubt = self._doubts.pop(uid, None)
         try:
             visit = Visit(
                 self._tools,
                 snapshot,
                 memory=self._memories.get(uid, _NOTHING_KNOWN),
-                doubt=self._doubts.get(uid),
+                doubt=doubt,
                 first_seen=self._first_seen[uid],
                 end_asked=self._ends_asked.get(uid),
             )
         except ObjectUnreadable as error:
+            self._keep_open(uid, doubt)
             return self._stall_unreadable(snapshot, error)
         try:
             return await visit.run()
@@ -126,8 +129,11 @@ class Reconciler:
             self._memories.pop(uid, None)
         else:
             self._memories[uid] = visit.memory
-        if visit.doubt is not None and not visit.doubt_settled:
+        if not visit.doubt_settled:
             # The visit may have written down what made it ask, so that no later one would find the question again.
-            self._doubts.setdefault(uid, visit.doubt)
-        elif self._doubts.get(uid) == visit.doubt:
-            self._doubts.pop(uid, None)
+            self._keep_open(uid, visit.doubt)
+
+    def _keep_open(self, uid: str, doubt: timedelta | None) -> None:
+        """Leave a question for the next visit; the first one stands."""
+        if doubt is not None:
+            self._doubts[uid] = min(doubt, self._doubts.get(uid, doubt))

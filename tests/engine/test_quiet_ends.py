@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from controller.api.session import SpriteState
+from controller.api.session import Sprite, SpriteState
 from controller.plan.activity import ACTIVITY_ANNOTATION
 from tests.engine.memory_world import MemorySprite, MemoryWorld, at
 
@@ -409,3 +409,39 @@ async def test_an_annotation_that_counts_holds_and_gets_no_sentence() -> None:
         assert world.condition("one", "Held")["status"] == "True"
         assert world.status("one")["hold"]["cause"] == "Activity"
         assert not [note for note in world.notes("one") if ACTIVITY_ANNOTATION in note]
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.looptime
+async def test_a_question_that_arises_while_a_visit_writes_is_not_closed_by_that_visit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with MemoryWorld() as world:
+        sprite = await adopt(world)
+        read, write = world.sprites.list_sprites, world.kube.patch_status
+
+        async def read_and_ask(*arguments: Any, **named: Any) -> tuple[Sprite, ...]:
+            """Somebody asks for a look just when the sprite is seen cold, so that the visit has something to write."""
+            found = await read(*arguments, **named)
+            monkeypatch.setattr(world.sprites, "list_sprites", read)
+            world.kube.request_reconcile("one", "now")
+            return found
+
+        async def write_slowly(*arguments: Any, **named: Any) -> dict[str, Any]:
+            """The sprite runs again meanwhile, and the id names another session."""
+            monkeypatch.setattr(world.kube, "patch_status", write)
+            sprite.state = SpriteState.RUNNING
+            world.sprites.start("box", "7")
+            await world.clock.sleep(MINUTE)
+            return await write(*arguments, **named)
+
+        monkeypatch.setattr(world.sprites, "list_sprites", read_and_ask)
+        monkeypatch.setattr(world.kube, "patch_status", write_slowly)
+        sprite.state = SpriteState.COLD
+        sprite.sessions.clear()
+        await world.pass_time(2 * MINUTE)
+
+        assert world.status("one")["lastHandledReconcileAt"] == "now"
+        assert world.reason("one", "SessionLive") == "Lost"

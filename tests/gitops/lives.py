@@ -297,7 +297,7 @@ class _Play:
             "sprite-not-found": "SpriteNotFound",
             "sprites-unavailable": "SpritesUnavailable",
         }.items():
-            world.await_reason(name, reason, within=60)
+            world.await_reason(name, reason)
         for name, reason in {
             "terminating": "KillFailed",
             "deleting": "KillFailed",
