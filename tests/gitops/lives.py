@@ -7,8 +7,10 @@ one to remember, and what Flux and Argo CD should say about it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
+from controller.api.session import is_same_created
 from tests.gitops.judges import Health, Word, Words
 from tests.gitops.watching import Recorder
 from tests.support.emulator import Lab
@@ -257,21 +259,21 @@ class _Play:
         world.await_reason("resumed", "Detached")
 
     def _lose(self, name: str) -> None:
-        """Give a session's id to another one, of another second, as a cold start does: evidence at once."""
+        """Give a session's id to another one, whose created time differs, as a cold start does: evidence at once."""
         sprite = f"{name}-box"
-        created = self._world.status(name)["session"]["created"]
+        created = datetime.fromisoformat(self._world.status(name)["session"]["created"])
         self._lab.set_state(sprite, "cold")
         self._lab.set_state(sprite, "running")
 
-        def is_of_another_second() -> bool:
+        def is_another() -> bool:
             innocent = self._lab.start_session(sprite, *SLEEP)
-            if innocent["created"][:19] != created[:19]:
+            if not is_same_created(created, datetime.fromisoformat(innocent["created"])):
                 return True
             self._lab.set_state(sprite, "cold")
             self._lab.set_state(sprite, "running")
             return False
 
-        await_true(is_of_another_second, "a session of another second", poll_seconds=0.5)
+        await_true(is_another, "a session that no created time takes for the former", poll_seconds=0.5)
         request_look(self._world, name, "1")
 
     def _await_ends(self) -> None:
