@@ -9,7 +9,7 @@ from controller.api.names import API_VERSION, CRD_NAME, PLURAL
 from tests.chart.helm import Helm
 from tests.chart.site import Site
 from tests.house.chart_page import CHART
-from tests.support.operator import await_true
+from tests.support.process import await_true
 
 RELEASE: Final = "agentterminal-operator"
 CRD_PATH: Final = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD_NAME}"

@@ -14,7 +14,7 @@ from tests.chart.helm import Document, Helm
 from tests.chart.installing import remove_kind
 from tests.chart.site import Site
 from tests.house.cases import ROOT
-from tests.support.operator import await_true
+from tests.support.process import await_true
 
 CONFIG = ROOT / "config"
 EXAMPLES = sorted([*(ROOT / "examples").glob("*.yaml"), *(ROOT / "examples/more").glob("*.yaml")])

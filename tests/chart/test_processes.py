@@ -19,7 +19,8 @@ from tests.chart.site import Site
 from tests.house.chart_page import CHART
 from tests.support.emulator import EmulatorProcess
 from tests.support.gateway import GatewayProcess, visiting
-from tests.support.operator import World, await_true
+from tests.support.operator import World
+from tests.support.process import await_true
 
 VALUES: Mapping[str, Any] = {
     "namespaces": ["team-a"],
@@ -41,6 +42,8 @@ class Installation:
     world: World
     gateway: GatewayProcess
     site: Site
+    since: int
+    """The place in the audit log before them: other tests try out the same accounts on the same API server."""
 
     def bind(self, person: str, role: str) -> str:
         """Give a person a role of the chart in this namespace; return a token."""
@@ -83,6 +86,7 @@ def installation(
 ) -> Iterator[Installation]:
     values = tmp_path_factory.mktemp("values") / "values.yaml"
     values.write_text(yaml.safe_dump(dict(VALUES)))
+    since = site.mark_audit()
     with installed(helm, site, values), World(site, "team-a", lab) as world:
         world.kubeconfig = site.service_account_kubeconfig("agents", RELEASE)
         # The chart leaves the election on and the namespace of the Lease to the pod; a test names it.
@@ -91,7 +95,7 @@ def installation(
         told = read_environment(site, f"{RELEASE}-gateway")
         gateway = GatewayProcess(login, lab.url, **{**told, "LEASE_NAMESPACE": "agents"})
         try:
-            yield Installation(world, gateway, site)
+            yield Installation(world, gateway, site, since)
         finally:
             gateway.kill()
             gateway.forget()
@@ -147,9 +151,9 @@ def user(account: str) -> str:
     return f"system:serviceaccount:agents:{account}"
 
 
-def read_used(site: Site, account: str) -> set[tuple[str, str, str]]:
-    """The rights that an account of the chart has used so far."""
-    return {entry.right for entry in site.read_audit(user(account)) if entry.resource}
+def read_used(site: Site, account: str, since: int) -> set[tuple[str, str, str]]:
+    """The rights that an account of the chart has used since a place in the audit log."""
+    return {entry.right for entry in site.read_audit(user(account), since=since) if entry.resource}
 
 
 @pytest.mark.timeout(240)
@@ -158,16 +162,19 @@ async def test_a_life_under_exactly_the_charts_rights_is_refused_nothing_and_ask
 ) -> None:
     await lead_a_life(installation)
 
-    site, renewed = installation.site, ("coordination.k8s.io", "leases", "update")
-    await run(await_true, lambda: renewed in read_used(site, f"{RELEASE}-gateway"), "a renewal of the gateway's Lease")
+    site, since = installation.site, installation.since
+    renewed = ("coordination.k8s.io", "leases", "update")
+    await run(
+        await_true, lambda: renewed in read_used(site, f"{RELEASE}-gateway", since), "a renewal of the gateway's Lease"
+    )
     assert await run(installation.gateway.stop) == 0
     for account, file in ((RELEASE, "rules.yaml"), (f"{RELEASE}-gateway", "gateway-rules.yaml")):
-        asked = list(site.read_audit(user(account)))
+        asked = list(site.read_audit(user(account), since=since))
         assert [(entry.right, entry.name) for entry in asked if entry.code in (401, 403)] == [], account
-        assert read_used(site, account) <= read_granted(file), account
+        assert read_used(site, account, since) <= read_granted(file), account
         assert {entry.namespace for entry in asked if entry.resource == "leases"} == {"agents"}
         secrets = {(entry.namespace, entry.name) for entry in asked if entry.resource == "secrets"}
         assert secrets == {("team-a", "sprites")}
     # That the operator uses each of its rights is shown by tests/cluster/test_rights.py, with more trouble in its life.
-    unused = read_granted("gateway-rules.yaml") - read_used(site, f"{RELEASE}-gateway")
+    unused = read_granted("gateway-rules.yaml") - read_used(site, f"{RELEASE}-gateway", since)
     assert unused <= NOT_IN_EVERY_LIFE

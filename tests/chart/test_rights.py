@@ -20,7 +20,7 @@ from controller.plan.fence_patches import (
 from tests.chart.helm import VALUES, Helm
 from tests.chart.installing import installed
 from tests.chart.site import Site
-from tests.support.operator import await_true
+from tests.support.process import await_true
 
 TERMINALS = f"/apis/{names.API_VERSION}/namespaces/team-a/{names.PLURAL}"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"

@@ -10,6 +10,7 @@ import pytest
 
 from tests.client.conftest import AGENTTERMINAL, ATERM, LIMIT, PROMPT, StandIn, Window, start_shell, write_kubeconfig
 from tests.gateway.doubles import BERT, NAME
+from tests.lab.watching import list_children
 from tests.support.emulator import EmulatorProcess
 
 
@@ -40,8 +41,8 @@ def attach(window: Window, gateway: StandIn, kubeconfig: Path, *options: str) ->
 
 def find_client(window: Window) -> int:
     """The process that the window's shell runs in the foreground."""
-    (child,) = Path(f"/proc/{window.shell.pid}/task/{window.shell.pid}/children").read_text().split()
-    return int(child)
+    (child,) = list_children(window.shell.pid)
+    return child
 
 
 def test_somebody_types_resizes_detaches_and_comes_back_to_the_same_session(

@@ -17,6 +17,7 @@ from controller.gateway.server import AUTHORITY_KEY, AUTHORITY_NAME
 from controller.lab.certificates import Authority, Pair
 from tests.client.conftest import AGENTTERMINAL, LIMIT, PROMPT, StandIn, Window, start_shell, write_kubeconfig
 from tests.gateway.doubles import ANNA, NAME, build_jwt, in_seconds
+from tests.lab.watching import is_alive, list_children
 from tests.support.emulator import EmulatorProcess
 
 KUBECTL = """#!{python}
@@ -45,20 +46,13 @@ class Kubectl:
 
     def living(self) -> list[int]:
         pids = [int(line) for line in self.pids.read_text().splitlines()] if self.pids.exists() else []
-        return [pid for pid in pids if _lives(pid)]
+        return [pid for pid in pids if is_alive(pid)]
 
-    def until_none_lives(self) -> None:
+    def until_noneis_alive(self) -> None:
         end = time.monotonic() + LIMIT
         while self.living():
             assert time.monotonic() < end, "A kubectl is left."
             time.sleep(0.02)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 async def test_a_given_address_is_taken_as_it_is() -> None:
@@ -74,7 +68,7 @@ async def test_a_port_forward_is_spoken_to_by_the_gateways_own_name_and_made_ane
     await way.aclose()
     await way.aclose()
 
-    kubectl.until_none_lives()
+    kubectl.until_noneis_alive()
     asked = "port-forward --context prod --address 127.0.0.1 --namespace infra service/gw :8443\n"
     assert kubectl.log.read_text() == asked * 2
 
@@ -99,7 +93,7 @@ async def test_a_port_forward_that_does_not_open_says_why_and_leaves_no_process(
         await way.reach()
 
     assert str(closed.value) == sentence
-    kubectl.until_none_lives()
+    kubectl.until_noneis_alive()
 
 
 async def test_without_kubectl_the_way_out_is_an_address() -> None:
@@ -126,8 +120,8 @@ def stand_in(lab: EmulatorProcess, session: Any) -> Iterator[Callable[..., Stand
 
 
 def find_client(window: Window) -> int:
-    (child,) = Path(f"/proc/{window.shell.pid}/task/{window.shell.pid}/children").read_text().split()
-    return int(child)
+    (child,) = list_children(window.shell.pid)
+    return child
 
 
 def test_an_attach_through_a_port_forward_leaves_no_kubectl_behind_however_it_ends(
@@ -142,11 +136,11 @@ def test_an_attach_through_a_port_forward_leaves_no_kubectl_behind_however_it_en
     assert len(kubectl.living()) == 1
     window.types(b"\x10\x11")
     window.ended(0)
-    kubectl.until_none_lives()
+    kubectl.until_noneis_alive()
 
     window.attaches(command, PROMPT)
     os.kill(find_client(window), signal.SIGKILL)
-    kubectl.until_none_lives()
+    kubectl.until_noneis_alive()
     asked = f"port-forward --kubeconfig {anna} --address 127.0.0.1 --namespace infra service/gw :443\n"
     assert kubectl.log.read_text() == asked * 2
 

@@ -59,9 +59,13 @@ class AuditedCluster(Cluster):
             )
         )
 
-    def read_audit(self, user: str) -> Iterator[Asked]:
-        """Read what a user has asked for so far."""
-        for line in self._log.read_text().splitlines():
+    def mark_audit(self) -> int:
+        """Give a place in the log, so that what others asked for before it can be left out."""
+        return len(self._log.read_text().splitlines())
+
+    def read_audit(self, user: str, *, since: int = 0) -> Iterator[Asked]:
+        """Read what a user has asked for so far, or since a place in the log."""
+        for line in self._log.read_text().splitlines()[since:]:
             entry = json.loads(line)
             if entry["user"].get("username") == user:
                 yield _read_entry(entry)

@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess, Lab
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 Fault = dict[str, Any]
 

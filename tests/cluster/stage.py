@@ -15,7 +15,8 @@ from urllib.parse import parse_qsl, urlsplit
 from tests.cluster.gate import Gate, Match, Request
 from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess
-from tests.support.operator import OperatorProcess, World, await_true
+from tests.support.operator import OperatorProcess, World
+from tests.support.process import await_true
 
 SECRET: Final = "planted-secret"  # What must not stay in a sprite.
 LINGER_SECONDS: Final = 15.0
@@ -86,6 +87,11 @@ class Stage:
         """Count how often the declared command ran in a sprite."""
         runs = Path(self.lab.sprite(name)["home"]) / "runs"
         return len(runs.read_text().splitlines()) if runs.exists() else 0
+
+    def expect_one_run(self, name: str) -> None:
+        """Wait for the command, which writes its line a moment after its session is seen, and hold that it ran once."""
+        await_true(lambda: self.count_runs(name) > 0, "the command to run")
+        assert self.count_runs(name) == 1
 
     def list_terminals(self, name: str) -> list[str]:
         """The ids of the sessions with a terminal that live in a sprite."""

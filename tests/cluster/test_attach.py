@@ -17,8 +17,10 @@ import pytest
 
 from tests.client.conftest import AGENTTERMINAL, ATERM, Window, open_windows
 from tests.cluster.plane import Cluster
+from tests.lab.watching import list_children
 from tests.support.gateway import GatewayProcess, open_gateway_world
-from tests.support.operator import World, await_true
+from tests.support.operator import World
+from tests.support.process import await_true
 
 NUMBERS = itertools.count(1)
 PROMPT = "over there> "
@@ -254,7 +256,7 @@ def test_a_named_service_account_attaches_with_a_token_that_stands_in_no_argumen
     window.sees("There are three ways:")
     window.ended(255)
     window.attaches(f"{AGENTTERMINAL} {where} --as-service-account {people.world.namespace}/robot", PROMPT)
-    (client,) = Path(f"/proc/{window.shell.pid}/task/{window.shell.pid}/children").read_text().split()
+    (client,) = list_children(window.shell.pid)
     spoken = Path(f"/proc/{client}/cmdline").read_bytes() + Path(f"/proc/{client}/environ").read_bytes()
     window.types(b"\x10\x11")
     window.ended(0)

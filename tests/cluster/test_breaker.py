@@ -17,7 +17,8 @@ import pytest
 from controller.api.names import FINALIZER
 from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 STUBBORN: Final = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
 LAUNCH: Final = {"command": ["sleep", "600"]}

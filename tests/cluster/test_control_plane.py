@@ -25,7 +25,7 @@ from controller.lab.control_plane import ControlPlane, ControlPlaneFailed, Kubec
 from controller.settings import environment, read_cache_folder
 from tests.cluster.plane import Cluster
 from tests.lab.watching import is_alive, list_children, read_command, until, until_gone
-from tests.support.operator import await_true
+from tests.support.process import await_true
 
 READY_SECONDS = 60.0
 """A start takes 3 to 4 s; another worker may be busy beside it."""

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from tests.support.operator import World, await_true
+from tests.support.operator import World
+from tests.support.process import await_true
 
 PAGE: Final = Path(__file__).parents[2] / "docs/holds.md"
 KUBECTL: Final = Path(sys.executable).with_name("kubectl")

@@ -28,7 +28,7 @@ from tests.cluster.stage import (
     of,
 )
 from tests.support.emulator import EmulatorProcess
-from tests.support.operator import await_true
+from tests.support.process import await_true
 
 CONVERGES_SECONDS = 8.0
 """Less than a second on a machine that is idle."""
@@ -131,10 +131,10 @@ def test_a_launch_that_is_cut_runs_its_command_exactly_once(stage: Stage, point:
     stage.start()
     status = stage.world.await_reason(name, "Detached", within=CONVERGES_SECONDS)
 
-    await_true(lambda: stage.count_runs(name) == 1, "the command to run")
+    stage.expect_one_run(name)
     assert stage.list_terminals(name) == [status["session"]["id"]]
     end_well(stage, name)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
 
 
 def test_a_create_that_arrives_after_the_crash_is_the_one_session(stage: Stage) -> None:
@@ -151,7 +151,7 @@ def test_a_create_that_arrives_after_the_crash_is_the_one_session(stage: Stage) 
     status = stage.world.await_reason(name, "Detached", within=CONVERGES_SECONDS)
     assert stage.list_terminals(name) == [status["session"]["id"]]
     end_well(stage, name)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
 
 
 def test_a_create_that_arrives_when_another_has_followed_runs_nothing(stage: Stage) -> None:
@@ -168,7 +168,7 @@ def test_a_create_that_arrives_when_another_has_followed_runs_nothing(stage: Sta
 
     await_true(lambda: stage.list_terminals(name) == [status["session"]["id"]], "the late session to be gone")
     end_well(stage, name)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
 
 
 def test_two_creates_of_one_launch_that_race_run_its_command_once_and_leave_no_session_behind(stage: Stage) -> None:
@@ -187,10 +187,10 @@ def test_two_creates_of_one_launch_that_race_run_its_command_once_and_leave_no_s
     own.release()
 
     status = stage.world.await_reason(name, "Detached", within=CONVERGES_SECONDS)
-    await_true(lambda: stage.count_runs(name) == 1, "the command to run")
+    stage.expect_one_run(name)
     await_true(lambda: stage.list_terminals(name) == [status["session"]["id"]], "one session")
     end_well(stage, name)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
 
 
 def test_a_write_of_a_dead_operator_that_arrives_late_changes_nothing(stage: Stage) -> None:
@@ -208,7 +208,7 @@ def test_a_write_of_a_dead_operator_that_arrives_late_changes_nothing(stage: Sta
 
     assert stage.world.get(name) == before
     end_well(stage, name)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
 
 
 # --- a search that is cut ---------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_a_second_crash_while_a_running_launch_is_searched_for_changes_nothing(s
     stage.create(name, launch=LAUNCH)
     lost.await_reached()
     stage.crash()
-    await_true(lambda: stage.count_runs(name) == 1, "the command to run")
+    stage.expect_one_run(name)
 
     hold = point.arm(stage, name)
     stage.start()
@@ -246,7 +246,7 @@ def test_a_second_crash_while_a_running_launch_is_searched_for_changes_nothing(s
     status = stage.world.await_reason(name, "Detached", within=CONVERGES_SECONDS)
     assert stage.list_terminals(name) == [status["session"]["id"]]
     end_well(stage, name)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
 
 
 @pytest.mark.parametrize("point", BAR_POINTS, ids=lambda point: point.name)
@@ -264,10 +264,10 @@ def test_a_second_crash_while_a_launch_that_never_ran_is_barred_changes_nothing(
     stage.start()
 
     status = stage.world.await_reason(name, "Detached", within=CONVERGES_SECONDS)
-    await_true(lambda: stage.count_runs(name) == 1, "the command to run")
+    stage.expect_one_run(name)
     assert stage.list_terminals(name) == [status["session"]["id"]]
     end_well(stage, name)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
 
 
 # --- an answer that is lost without a crash ---------------------------------------------------------------------------
@@ -283,10 +283,10 @@ def test_a_session_whose_create_was_not_answered_is_found(stage: Stage, lost: st
     stage.create(name, launch=LAUNCH)
 
     status = stage.world.await_reason(name, "Detached", within=CONVERGES_SECONDS)
-    await_true(lambda: stage.count_runs(name) == 1, "the command to run")
+    stage.expect_one_run(name)
     assert stage.list_terminals(name) == [status["session"]["id"]]
     end_well(stage, name)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
 
 
 def test_a_command_that_ran_to_its_end_behind_a_lost_answer_is_known_by_its_mark_and_not_run_again(
@@ -303,7 +303,7 @@ def test_a_command_that_ran_to_its_end_behind_a_lost_answer_is_known_by_its_mark
 
     status = stage.world.await_reason(name, "ExitUnseen", within=CONVERGES_SECONDS)
     assert status["phase"] == "Exited"
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
     stage.world.delete(name)
     stage.world.await_gone(name)
     stage.expect_empty(name)
@@ -316,9 +316,9 @@ def test_a_create_that_never_reached_the_sprite_is_followed_by_another(stage: St
     stage.create(name, launch=LAUNCH)
 
     stage.world.await_reason(name, "Detached", within=CONVERGES_SECONDS)
-    await_true(lambda: stage.count_runs(name) == 1, "the command to run")
+    stage.expect_one_run(name)
     end_well(stage, name)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
 
 
 def test_a_launch_that_went_down_with_its_sprite_is_searched_for_and_then_unclear_and_never_run_again(
@@ -329,7 +329,7 @@ def test_a_launch_that_went_down_with_its_sprite_is_searched_for_and_then_unclea
     stage.create(name, launch=LAUNCH)
     lost.await_reached()
     stage.crash()
-    await_true(lambda: stage.count_runs(name) == 1, "the command to run")
+    stage.expect_one_run(name)
     stage.lab.set_state(name, "cold")
     stage.start()
     stage.world.await_reason(name, "WakeOwed")
@@ -345,7 +345,7 @@ def test_a_launch_that_went_down_with_its_sprite_is_searched_for_and_then_unclea
     status = stage.world.await_reason(name, "LaunchUnclear", "Stalled")
     assert status["phase"] == "Failed"
     assert "run it twice" in json.dumps(status)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
 
     stage.world.patch(name, attached=True)
     await_true(lambda: stage.count_runs(name) == 2, "somebody who came since to get a session")
@@ -380,7 +380,7 @@ def lose_launch(stage: Stage, at: At) -> tuple[str, Hold]:
 
 def test_the_session_of_a_lost_launch_dies_when_the_terminal_is_terminated(stage: Stage) -> None:
     name, _ = lose_launch(stage, At.AFTER)
-    await_true(lambda: stage.count_runs(name) == 1, "the command to run")
+    stage.expect_one_run(name)
     session_id = stage.list_terminals(name)[0]
 
     stage.world.patch(name, terminated=True)
@@ -394,7 +394,7 @@ def test_the_session_of_a_lost_launch_dies_when_the_terminal_is_terminated(stage
 
 def test_the_session_of_a_lost_launch_dies_when_the_terminal_is_deleted(stage: Stage) -> None:
     name, _ = lose_launch(stage, At.AFTER)
-    await_true(lambda: stage.count_runs(name) == 1, "the command to run")
+    stage.expect_one_run(name)
     stage.world.delete(name)
     stage.start()
 
@@ -402,7 +402,7 @@ def test_the_session_of_a_lost_launch_dies_when_the_terminal_is_deleted(stage: S
 
     assert len(stage.list_kills(name)) == 1
     stage.expect_empty(name)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)
 
 
 def test_a_lost_launch_that_never_ran_is_barred_before_a_deleted_terminal_goes(stage: Stage) -> None:
@@ -569,4 +569,4 @@ def test_three_crashes_in_one_life_end_in_one_session_and_one_proven_kill(stage:
     stage.world.delete(name)
     stage.world.await_gone(name)
     stage.expect_empty(name)
-    assert stage.count_runs(name) == 1
+    stage.expect_one_run(name)

@@ -19,7 +19,8 @@ from controller.plan.fence_objects import GatewayEntry, Lock, view_object
 from controller.plan.fence_patches import JsonPatch, build_claim, build_clear_lock, build_entry, build_lock, name_lease
 from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess
-from tests.support.operator import World, await_true
+from tests.support.operator import World
+from tests.support.process import await_true
 
 RENEW_SECONDS: Final = 1.5
 BOUND_SECONDS: Final = 15.0

@@ -9,7 +9,8 @@ import pytest
 
 from tests.cluster.errors import Corner, Fault, Plays, playing
 from tests.cluster.plane import Cluster
-from tests.support.operator import await_true, read_condition
+from tests.support.operator import read_condition
+from tests.support.process import await_true
 
 
 @dataclass(frozen=True)

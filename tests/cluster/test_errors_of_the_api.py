@@ -27,7 +27,8 @@ from tests.cluster.errors import (
 )
 from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess, Lab
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 
 @dataclass(frozen=True)

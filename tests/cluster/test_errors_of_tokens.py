@@ -30,7 +30,8 @@ from tests.cluster.errors import (
 )
 from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 STRANGER = "stranger/1/aa/bb"
 """A token of another organization."""

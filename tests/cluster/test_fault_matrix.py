@@ -19,7 +19,8 @@ from tests.cluster.plane import Cluster
 from tests.lab.watching import is_alive
 from tests.support.commands import read_start
 from tests.support.emulator import EmulatorProcess, Lab
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 SLEEP: Final = ("sleep", "100000")
 MANY: Final = 100_000

@@ -25,7 +25,8 @@ from tests.cluster.stage import write_kubeconfig
 from tests.gateway.stream.stage import Person
 from tests.support.gateway import GatewayProcess, Visitors, open_gateway_world, visiting
 from tests.support.lag import SlowLine
-from tests.support.operator import World, await_true
+from tests.support.operator import World
+from tests.support.process import await_true
 
 RBAC = f"/apis/{'rbac.authorization.k8s.io'}/v1"
 NUMBERS = itertools.count(1)

@@ -8,7 +8,8 @@ import pytest
 from controller.plan.hold_names import PREFIX
 from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 QUICK = {"expireSeconds": 30, "refreshSeconds": 5}
 

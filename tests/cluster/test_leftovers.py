@@ -12,7 +12,8 @@ import pytest
 
 from tests.cluster.gate import At, Gate
 from tests.cluster.stage import is_kill, of
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 SERVER = "setsid sleep 98765431 & exec sleep 600"
 """Leaves a process in a session of its own, as a server that somebody put into the background."""

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.emulator import Lab
-from tests.support.operator import World, await_true
+from tests.support.operator import World
+from tests.support.process import await_true
 
 STUBBORN = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
 

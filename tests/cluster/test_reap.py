@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from tests.support.operator import World, await_true
+from tests.support.operator import World
+from tests.support.process import await_true
 
 STUBBORN = {"command": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
 

@@ -23,7 +23,8 @@ from tests.cluster.gate import At, Gate, Hold, Request
 from tests.cluster.plane import Cluster
 from tests.cluster.stage import is_command, is_kill, is_session_list, of, write_kubeconfig
 from tests.support.emulator import EmulatorProcess
-from tests.support.operator import OperatorProcess, World, await_true
+from tests.support.operator import OperatorProcess, World
+from tests.support.process import await_true
 
 TIMES: Final = LeaseTimes()
 TAKEOVER_SECONDS: Final = 20.0

@@ -13,7 +13,8 @@ from controller.cli.worlds import RULES
 from controller.lab.rights import LEASE_NAME, OPERATOR_NAME, OPERATOR_NAMESPACE, build_rights, read_rules
 from tests.cluster.auditing import Asked, AuditedCluster
 from tests.support.emulator import EmulatorProcess
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 NUMBERS = itertools.count(1)
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

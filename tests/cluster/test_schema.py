@@ -14,7 +14,8 @@ from controller.api.crd import render_crd
 from controller.api.schema import get_node
 from tests.cluster.auditing import AuditedCluster
 from tests.support.emulator import EmulatorProcess
-from tests.support.operator import World, await_true
+from tests.support.operator import World
+from tests.support.process import await_true
 
 NUMBERS = itertools.count(1)
 STUBBORN = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")

@@ -23,7 +23,8 @@ from controller.settings import environment
 from tests.cluster.errors import assert_no_secret_was_told, open_world
 from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 ONE_SEED: Final = environment().get("AGENTTERMINAL_SEED", "")
 SEEDS: Final = [int(ONE_SEED)] if ONE_SEED else list(range(10))

@@ -14,7 +14,8 @@ from controller.api.session import is_same_created
 from tests.gitops.judges import Health, Word, Words
 from tests.gitops.watching import Recorder
 from tests.support.emulator import Lab
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 State = dict[str, Any]
 Pick = Callable[[list[State]], State]

@@ -30,7 +30,8 @@ from controller.plan.fence_patches import (
     name_lease,
 )
 from tests.gitops.lives import LAUNCH
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 FLUX: Final = "kustomize-controller"
 SPRITE: Final = "managers"

@@ -12,7 +12,8 @@ from controller.api.conditions import ConditionType
 from tests.gitops.judges import judge
 from tests.gitops.lives import SCENES, STEPS, Lives
 from tests.gitops.recorded import read_recorded, tidy, write_recorded
-from tests.support.operator import World, await_true
+from tests.support.operator import World
+from tests.support.process import await_true
 
 
 def test_the_recorded_objects_are_what_the_operator_writes_today(lives: Lives) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from tests.gitops.lives import LAUNCH, State, request_look
 from tests.gitops.watching import Recorder
-from tests.support.operator import World, await_true, read_condition
+from tests.support.operator import World, read_condition
+from tests.support.process import await_true
 
 SEED: Final = 20260131
 EDITS: Final = 200

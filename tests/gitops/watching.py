@@ -14,7 +14,8 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from tests.cluster.plane import Cluster
-from tests.support.operator import GROUP_PATH, await_true
+from tests.support.operator import GROUP_PATH
+from tests.support.process import await_true
 
 OPENED_WITHIN_SECONDS: Final = 60
 

@@ -47,6 +47,9 @@ class Place:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.first_log = ""
+        self.operator = 0
+        # This process has more children than the world's, an operator of other tests among them.
+        self._others = set(list_children(os.getpid()))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="world", daemon=True)
         self._thread.start()
@@ -74,6 +77,11 @@ class Place:
         self._loop.close()
         return self.world.find_left()
 
+    def _find_operator(self) -> int:
+        mine = set(list_children(os.getpid())) - self._others
+        (operator,) = [pid for pid in mine if "operator" in read_command(pid)]
+        return operator
+
     async def _build(self) -> World:
         settings = WorldSettings(
             OPERATOR_COMMAND,
@@ -92,7 +100,8 @@ class Place:
         world = World(await find(), settings)
         await world.start()
         # What it has logged by now, not what it may log in a moment.
-        self.first_log = await asyncio.to_thread(Path(f"/proc/{find_operator()}/fd/2").read_text)
+        self.operator = self._find_operator()
+        self.first_log = await asyncio.to_thread(Path(f"/proc/{self.operator}/fd/2").read_text)
         return world
 
 
@@ -110,15 +119,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place = Place(home)
     yield place
     assert place.close() == []
-
-
-def find_operator() -> int:
-    (operator,) = [pid for pid in own_children() if "operator" in read_command(pid)]
-    return operator
-
-
-def own_children() -> list[int]:
-    return list_children(os.getpid())
 
 
 def test_the_operator_is_there_when_the_world_is(place: Place) -> None:
@@ -149,7 +149,7 @@ def test_the_operator_may_do_what_the_chart_allows_and_nothing_else(place: Place
 
 
 def test_the_users_own_token_cluster_and_settings_stay_out(place: Place) -> None:
-    environ = Path(f"/proc/{find_operator()}/environ").read_text().split("\0")
+    environ = Path(f"/proc/{place.operator}/environ").read_text().split("\0")
 
     assert not [line for line in environ if PLANTED in line or "absent" in line or "another" in line]
     assert PLANTED not in place.run("env")
@@ -224,7 +224,7 @@ def test_a_terminal_that_says_terminated_while_its_process_lives_fails_the_story
     place.run(
         "kubectl apply -f examples/stubborn.yaml && kubectl wait aterm stubborn --for=condition=Ready --timeout=30s"
     )
-    alive = find_operator()
+    alive = place.operator
 
     with pytest.raises(DemoFailed, match=rf"says Terminated, but its process {alive} was not there or lives\."):
         place.call(story.terminate(alive))

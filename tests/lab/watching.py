@@ -1,6 +1,7 @@
 """Look at processes from outside, and wait for a condition within a bound."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,18 +23,29 @@ async def until_gone(*processes: int) -> None:
 def is_alive(process: int) -> bool:
     """A zombie has ended: whether somebody reaps it is its new parent's business, who may be a container's first."""
     try:
-        stat = Path(f"/proc/{process}/stat").read_text()
+        return read_stat(process)[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def list_children(process: int) -> list[int]:
-    """The children that a process has now, whichever of its threads started them."""
+    """
+    The children that a process has now, whichever of its threads started them.
+
+    Asked of every process for its parent: the lists of children under `/proc` are cut short while a thread or a child
+    comes to its end (proc_pid_children(5)).
+    """
     found: list[int] = []
-    for task in Path(f"/proc/{process}/task").iterdir():
-        found += [int(word) for word in (task / "children").read_text().split()]
-    return found
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if int(read_stat(int(folder.name))[1]) == process:
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def read_stat(process: int) -> list[str]:
+    """The words of `/proc/PID/stat` from the third one, the state; the second is in brackets and may be anything."""
+    return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def read_command(process: int) -> list[str]:

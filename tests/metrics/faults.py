@@ -29,7 +29,8 @@ from tests.metrics.queries import ALERTS, find_selectors, read_page_queries, rea
 from tests.metrics.server import Page, Prometheus
 from tests.support.emulator import EmulatorProcess
 from tests.support.gateway import GatewayProcess
-from tests.support.operator import OperatorProcess, World, await_true
+from tests.support.operator import OperatorProcess, World
+from tests.support.process import await_true
 
 OPERATOR, STANDBY, GATEWAY, STAND_IN = "operator", "standby", "gateway", "stand-in"
 """The jobs that are scraped."""

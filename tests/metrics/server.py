@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import yaml
 
 from controller.lab.processes import build_tethered_command
-from tests.support.operator import await_true
+from tests.support.process import await_true
 
 STOP_SECONDS: Final = 20.0
 NAMESPACE: Final = "lab"

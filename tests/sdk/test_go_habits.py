@@ -116,7 +116,10 @@ async def test_it_tells_its_size_directly_after_the_connect(client: GoHabits) ->
 async def test_it_loses_what_comes_after_an_early_exit(client: GoHabits, emulator: EmulatorProcess) -> None:
     """The careless half of its habits: output that a client of ours has to wait for."""
     emulator.switch(text_exit="early")
-    async with client.start("my-sprite", "sh", "-c", "echo soon; (sleep 0.2; echo late) & exit 3") as command:
+    script = "echo soon; read line; (sleep 0.2; echo late) & exit 3"
+    async with client.start("my-sprite", "sh", "-c", script) as command:
+        await command.read_until(b"soon\n")
+        await command.write(b"\n")
         assert await command.wait() == 3
     assert command.stdout == b"soon\n"
 

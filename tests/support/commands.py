@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from controller.settings import environment, read_cache_folder
-from tests.lab.watching import is_alive, list_children, until
+from tests.lab.watching import is_alive, list_children, read_stat, until
 
 ROOT = Path(__file__).parents[2]
 AGENTTERMINAL = [sys.executable, "-m", "controller.cli.main"]
@@ -78,11 +78,7 @@ class Sandbox:
 
 
 def find_descendants(process: int) -> Iterator[int]:
-    try:
-        children = list_children(process)
-    except (FileNotFoundError, ProcessLookupError):
-        return
-    for child in children:
+    for child in list_children(process):
         yield child
         yield from find_descendants(child)
 
@@ -97,7 +93,7 @@ def find_marked(mark: str) -> Iterator[int]:
 
 def read_start(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        return read_stat(pid)[19]
     except (FileNotFoundError, ProcessLookupError):
         return ""
 

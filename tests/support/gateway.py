@@ -5,11 +5,6 @@ The gateway for tests: as a process of its own, with people at its doors who hav
 """
 
 import asyncio
-import json
-import os
-import signal
-import subprocess
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -20,18 +15,18 @@ from typing import Any
 import aiohttp
 
 from controller.cli.worlds import GATEWAY_RULES
-from controller.lab.processes import build_tethered_command
 from controller.lab.rights import GATEWAY_NAME, build_gateway_rights, read_gateway_rules
 from tests.cluster.plane import Cluster
 from tests.gateway.stream.stage import Person
 from tests.support.emulator import EmulatorProcess
-from tests.support.operator import AGENTTERMINAL, STOP_SECONDS, World, await_true
+from tests.support.operator import World
+from tests.support.process import CommandProcess
 
 DOORS_OPEN = "The gateway's doors are open."
 
 
-class GatewayProcess:
-    """A running `agentterminal gateway`; its log is kept and may be read at any time."""
+class GatewayProcess(CommandProcess):
+    """A running `agentterminal gateway`; its log stays until `forget`."""
 
     def __init__(self, kubeconfig: Path, sprites_url: str, **settings: str) -> None:
         """
@@ -42,43 +37,15 @@ class GatewayProcess:
             sprites_url: Where the Sprites API is.
             settings: More of its environment, without the prefix.
         """
-        with tempfile.NamedTemporaryFile(prefix="gateway-", suffix=".log", delete=False) as log:
-            self.log_file = Path(log.name)
-            self.process = subprocess.Popen(
-                build_tethered_command(
-                    [AGENTTERMINAL, "gateway", "--kubeconfig", str(kubeconfig)], death_signal=signal.SIGKILL
-                ),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={
-                    **{name: value for name, value in os.environ.items() if not name.startswith("AGENTTERMINAL_")},
-                    "AGENTTERMINAL_SPRITES_URL": sprites_url,
-                    "AGENTTERMINAL_GATEWAY_PORT": "0",
-                    "AGENTTERMINAL_GATEWAY_METRICS_PORT": "0",
-                    "AGENTTERMINAL_GATEWAY_ADDRESS_REQUESTS_PER_SECOND": "1000",
-                    "AGENTTERMINAL_LOG_FORMAT": "json",
-                    "AGENTTERMINAL_DEBUG": "1",
-                    **{f"AGENTTERMINAL_{name}": value for name, value in settings.items()},
-                },
-            )
-        await_true(
-            lambda: self.process.poll() is not None or self.is_ready(), "the gateway to be ready", tell=self.told
-        )
-        if self.process.poll() is not None:
-            told = self.told()
-            self.log_file.unlink()
-            raise RuntimeError(f"The gateway ended with {self.process.returncode}: {told}")
-
-    def told(self) -> str:
-        """Everything it logged."""
-        return self.log_file.read_text()
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """Everything it logged, parsed."""
-        return [json.loads(line) for line in self.told().splitlines() if line.startswith("{")]
+        own = {
+            "SPRITES_URL": sprites_url,
+            "GATEWAY_PORT": "0",
+            "GATEWAY_METRICS_PORT": "0",
+            "GATEWAY_ADDRESS_REQUESTS_PER_SECOND": "1000",
+            "LOG_FORMAT": "json",
+            "DEBUG": "1",
+        }
+        super().__init__("gateway", kubeconfig, {**own, **settings})
 
     @property
     def url(self) -> str:
@@ -110,33 +77,6 @@ class GatewayProcess:
         except (OSError, StopIteration, urllib.error.HTTPError):
             return False
         return True
-
-    def stop(self) -> int:
-        """End it in good order and return its exit code. Stopped is stopped."""
-        if self.process.poll() is None:
-            self.process.terminate()
-        try:
-            return self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL: nothing is put away. Killing it twice is fine."""
-        self.process.kill()
-        self.process.wait(STOP_SECONDS)
-
-    def pause(self) -> None:
-        """Stop it: it does not run, and does not know."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it run on."""
-        self.process.send_signal(signal.SIGCONT)
-
-    def forget(self) -> None:
-        """Remove its log."""
-        self.log_file.unlink(missing_ok=True)
 
     def _find_open(self) -> dict[str, Any]:
         return next(line for line in self.lines if line["message"] == DOORS_OPEN)

@@ -5,30 +5,20 @@ The operator for tests: as a process of its own, watching one namespace, against
 """
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from controller.lab.processes import build_tethered_command
 from tests.cluster.plane import Cluster
 from tests.support.emulator import Lab
+from tests.support.process import POLL_SECONDS, CommandProcess, await_true
 
-AGENTTERMINAL = str(Path(sys.executable).with_name("agentterminal"))
-START_SECONDS = 30.0
-STOP_SECONDS = 30.0
-POLL_SECONDS = 0.03
 GROUP_PATH = "/apis/agentterminal.dev/v1alpha1"
 
 
-class OperatorProcess:
-    """A running `agentterminal operator`; its log is kept and may be read at any time."""
+class OperatorProcess(CommandProcess):
+    """A running `agentterminal operator`."""
 
     def __init__(self, kubeconfig: Path, sprites_url: str, namespace: str, **settings: str) -> None:
         """
@@ -40,39 +30,17 @@ class OperatorProcess:
             namespace: The one that it watches.
             settings: More of its environment, without the prefix: `RESYNC_SECONDS="1"`.
         """
-        with tempfile.NamedTemporaryFile(prefix="operator-", suffix=".log", delete=False) as log:
-            self.log_file = Path(log.name)
-            self.process = subprocess.Popen(
-                build_tethered_command(
-                    [AGENTTERMINAL, "operator", "--kubeconfig", str(kubeconfig)], death_signal=signal.SIGKILL
-                ),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={
-                    **{name: value for name, value in os.environ.items() if not name.startswith("AGENTTERMINAL_")},
-                    "AGENTTERMINAL_SPRITES_URL": sprites_url,
-                    "AGENTTERMINAL_NAMESPACES": namespace,
-                    "AGENTTERMINAL_METRICS_ADDRESS": "127.0.0.1",
-                    "AGENTTERMINAL_METRICS_PORT": "0",
-                    "AGENTTERMINAL_LOG_FORMAT": "json",
-                    "AGENTTERMINAL_DEBUG": "1",
-                    # Tests kill it and start the next at once, which a Lease would make wait.
-                    "AGENTTERMINAL_ELECTION": "0",
-                    **{f"AGENTTERMINAL_{name}": value for name, value in settings.items()},
-                },
-            )
-        await_true(lambda: self._has_seen_all() or self.process.poll() is not None, "the operator to be ready")
-        if self.process.poll() is not None:
-            told = self.log_file.read_text()
-            self.log_file.unlink()
-            raise RuntimeError(f"The operator ended with {self.process.returncode}: {told}")
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """Everything it logged, parsed."""
-        return [json.loads(line) for line in self.log_file.read_text().splitlines() if line.startswith("{")]
+        own = {
+            "SPRITES_URL": sprites_url,
+            "NAMESPACES": namespace,
+            "METRICS_ADDRESS": "127.0.0.1",
+            "METRICS_PORT": "0",
+            "LOG_FORMAT": "json",
+            "DEBUG": "1",
+            # Tests kill it and start the next at once, which a Lease would make wait.
+            "ELECTION": "0",
+        }
+        super().__init__("operator", kubeconfig, {**own, **settings})
 
     def read(self, page: str) -> str:
         """Read one of its pages: metrics, healthz, readyz."""
@@ -81,26 +49,20 @@ class OperatorProcess:
             text: str = answer.read().decode()
         return text
 
+    def is_ready(self) -> bool:
+        """Tell whether it has seen every object."""
+        return "Every object was seen." in self.told()
+
     def kill(self) -> None:
-        """Kill it with SIGKILL: nothing is put away. Killing it twice is fine."""
-        self.process.kill()
-        self.process.wait(STOP_SECONDS)
-        self.log_file.unlink(missing_ok=True)
+        """Kill it with SIGKILL: nothing is put away, but for its log. Killing it twice is fine."""
+        super().kill()
+        self.forget()
 
     def stop(self) -> int:
-        """End it in good order and return its exit code. Stopped is stopped."""
-        if self.process.poll() is None:
-            self.process.terminate()
-        try:
-            code = self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise
-        self.log_file.unlink(missing_ok=True)
+        """End it in good order, forget its log, and return its exit code."""
+        code = super().stop()
+        self.forget()
         return code
-
-    def _has_seen_all(self) -> bool:
-        return "Every object was seen." in self.log_file.read_text()
 
 
 class World:
@@ -231,19 +193,3 @@ def read_condition(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Find one condition in a status."""
     found: dict[str, Any] = next(entry for entry in status["conditions"] if entry["type"] == kind)
     return found
-
-
-def await_true(
-    is_true: Callable[[], bool],
-    what: str,
-    within: float = START_SECONDS,
-    tell: Callable[[], str] = str,
-    *,
-    poll_seconds: float = POLL_SECONDS,
-) -> None:
-    """Wait until something is true, or fail with what there was instead."""
-    end = time.monotonic() + within
-    while not is_true():
-        if time.monotonic() > end:
-            raise AssertionError(f"Waited {within} s in vain for {what}. {tell()}")
-        time.sleep(poll_seconds)

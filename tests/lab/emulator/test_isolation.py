@@ -12,16 +12,10 @@ import pytest
 
 from controller.lab.emulator import Emulator, EmulatorSettings, Isolation, NamespacesMissing
 from tests.lab.emulator.talking import Client, wait_until
+from tests.lab.watching import is_alive
 from tests.support.emulator import AGENTTERMINAL, EmulatorProcess, Lab, LabRefused
 
 pytestmark = pytest.mark.sprites
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def find_processes(words: str) -> list[int]:

@@ -3,12 +3,12 @@
 import json
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.lab.emulator.talking import Client, wait_until
+from tests.lab.watching import read_stat
 from tests.support.emulator import EmulatorProcess
 
 pytestmark = pytest.mark.sprites
@@ -26,7 +26,7 @@ async def kill(client: Client, session: str, *, body: Any = None, **query: str) 
 
 
 def read_parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return int(read_stat(pid)[1])
 
 
 def count_processes(emulator: EmulatorProcess) -> int:
