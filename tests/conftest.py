@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,11 @@ def pytest_sessionstart() -> None:
     Observed: pytest-asyncio 1.5 on Python 3.11.
     """
     asyncio.set_event_loop(None)
+    # Whoever runs the tests in the background of a script has these ignored (POSIX, "Signals and Error Handling" of the
+    # shell), and every child would inherit that.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -7,6 +7,7 @@ done without (fields that are required, their types, the words of enums); limits
 `judge_object`, which answers as the API server would.
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -53,6 +54,7 @@ from controller.errors import AgentTerminalError
 
 __all__ = [
     "EPOCH",
+    "FRAME",
     "UNKNOWN_CONDITIONS",
     "ActivityStatus",
     "Condition",
@@ -85,6 +87,7 @@ __all__ = [
     "TokenSecretRef",
     "ValueFrom",
     "judge_object",
+    "read_frame",
     "read_spec",
     "read_status",
     "render_status",
@@ -109,6 +112,9 @@ class ObjectUnreadable(AgentTerminalError):
 M = TypeVar("M", bound=Model)
 
 _UNSEEN: Final = TerminalStatus()
+
+FRAME: Final = ("observedGeneration", "phase", "lastHandledReconcileAt", "conditions")
+"""The parts of a status that tell how far the operator got, and nothing about a session."""
 
 
 def read_spec(raw: Mapping[str, Any] | None) -> TerminalSpec:
@@ -135,6 +141,20 @@ def read_status(raw: Mapping[str, Any] | None) -> TerminalStatus:
     if not raw:
         return _UNSEEN
     return _read(TerminalStatus, raw, "status")
+
+
+def read_frame(raw: Mapping[str, Any]) -> TerminalStatus:
+    """
+    Read of a stored `status` what tells how far the operator got, whatever stands beside it.
+
+    A part that cannot be read counts as absent, so that something can be said of any object.
+    """
+    readable: dict[str, Any] = {}
+    for part in FRAME:
+        with contextlib.suppress(ObjectUnreadable):
+            read_status({part: raw.get(part)})
+            readable[part] = raw.get(part)
+    return read_status(readable)
 
 
 def _read(model: type[M], raw: Mapping[str, Any], root: str) -> M:

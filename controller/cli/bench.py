@@ -9,7 +9,7 @@ import click
 import uvloop
 from rich.console import Console
 
-from controller.cli.worlds import RULES
+from controller.cli.worlds import GATEWAY_RULES, RULES
 from controller.clock import SystemClock
 from controller.lab.bench import (
     Scenario,
@@ -24,7 +24,7 @@ from controller.lab.bench import (
 )
 from controller.lab.binaries import Progress, build_progress, find_binaries, read_binaries_settings
 from controller.lab.processes import run_until_signalled
-from controller.lab.rights import read_rules
+from controller.lab.rights import read_gateway_rules, read_rules
 from controller.settings import environment, read_cache_folder
 
 _COMMAND: Final = (sys.executable, "-P", "-m", "controller.cli.main")
@@ -104,12 +104,14 @@ def bench_command(
 
 async def _measure(size: Size, wanted: list[Scenario], progress: Progress, quiet_within: timedelta) -> dict[str, Any]:
     environ = environment()
-    rules = read_rules(RULES)
+    rules, gateway_rules = read_rules(RULES), read_gateway_rules(GATEWAY_RULES)
     binaries = await find_binaries(read_binaries_settings(environ, cache=read_cache_folder(environ)), progress)
     settings = StageSettings(
         operator_command=(*_COMMAND, "operator"),
+        gateway_command=(*_COMMAND, "gateway"),
         emulator_command=(*_COMMAND, "sprites-emulator"),
         rules=rules,
+        gateway_rules=gateway_rules,
         environment=environ,
         clock=SystemClock(),
     )

@@ -20,7 +20,6 @@ from controller.engine.tokens import TokenBook
 from controller.gateway.desk import Desk, Outside
 from controller.gateway.metrics import GatewayMetrics, build_gateway_metrics
 from controller.gateway.server import Gateway
-from controller.gateway.stream import StreamSettings
 from controller.kube.calls import KubeCallReport
 from controller.kube.client import KubeClient
 from controller.kube.credentials import load_credentials
@@ -122,7 +121,7 @@ async def run_gateway(settings: GatewayProcessSettings, kube_settings: KubeSetti
             Outside(kube=fence, leases=leases, watch=lookout, broom=kube, sprites=sprites, tokens=tokens),
             lease_namespace=settings.lease_namespace or credentials.facts.namespace or _FALLBACK_NAMESPACE,
             namespaces=settings.namespaces,
-            streams=StreamSettings(),
+            streams=settings.streams,
             metrics=metrics,
             clock=clock,
             luck=Random(),  # noqa: S311  # Jitter needs no secrecy.

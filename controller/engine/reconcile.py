@@ -11,16 +11,16 @@ from datetime import timedelta
 from typing import Final
 
 from controller.api.conditions import Reason
-from controller.api.terminal import (
-    ObjectUnreadable,
-)
+from controller.api.terminal import ObjectUnreadable, read_frame
 from controller.engine.launcher import Place
 from controller.engine.registry import Snapshot
-from controller.engine.visit import Tools, Visit, label
+from controller.engine.visit import Tools, Visit, label, refer_to
 from controller.engine.writer import Outrun
-from controller.kube.events import EventType, ObjectRef
+from controller.kube.errors import Invalid
+from controller.kube.events import EventType
 from controller.metrics import ReconcileResult
 from controller.plan.facts import Memory
+from controller.plan.status import build_unread_status
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,8 @@ class Reconciler:
         self._places: dict[str, Place] = {}
         self._first_seen: dict[str, timedelta] = {}
         self._ends_asked: dict[str, timedelta] = {}
+        self._unwritable: dict[str, tuple[int, str]] = {}
+        """What cannot be read of an object and could not be written into it, with its generation."""
 
     def note_seen(self, uid: str) -> None:
         """Remember when an object was first seen: an older session list says nothing about its absence."""
@@ -57,6 +59,7 @@ class Reconciler:
         self._places.pop(uid, None)
         self._first_seen.pop(uid, None)
         self._ends_asked.pop(uid, None)
+        self._unwritable.pop(uid, None)
         self._tools.keeper.drop(uid)
 
     async def visit(self, uid: str) -> ReconcileResult:
@@ -85,7 +88,7 @@ class Reconciler:
             )
         except ObjectUnreadable as error:
             self._keep_open(uid, doubt)
-            return self._stall_unreadable(snapshot, error)
+            return await self._stall_unreadable(snapshot, str(error))
         try:
             return await visit.run()
         except Outrun:
@@ -109,15 +112,46 @@ class Reconciler:
             return ()
         return tuple(uid for uid, place in self._places.items() if place.token.fingerprint in fingerprints)
 
-    def _stall_unreadable(self, snapshot: Snapshot, error: ObjectUnreadable) -> ReconcileResult:
+    async def _stall_unreadable(self, snapshot: Snapshot, sentence: str) -> ReconcileResult:
         """Tell of an object that was stored under another schema; nothing is done about it, and nothing is let go."""
-        ref = ObjectRef(namespace=snapshot.namespace, name=snapshot.name, uid=snapshot.uid)
-        self._tools.events.record(
-            ref, type=EventType.WARNING, reason=Reason.OBJECT_INVALID, action="Read", note=str(error)
-        )
-        log.warning("An object cannot be read.", extra={"object": label(snapshot), "fault": str(error)})
+        try:
+            await self._tell_unreadable(snapshot, sentence)
+        except Outrun:
+            self._tools.queue.add(snapshot.uid)
+            return ReconcileResult.WAITING
+        self._tools.queue.forget(snapshot.uid)
         self._tools.queue.add_after(snapshot.uid, self._tools.full_check_interval)
         return ReconcileResult.STALLED
+
+    async def _tell_unreadable(self, snapshot: Snapshot, sentence: str) -> None:
+        """
+        Write what cannot be read into the conditions, and post an Event, once for each generation.
+
+        Where the status cannot be written, the Event alone tells, once for as long as this process lives.
+        """
+        tools, known = self._tools, read_frame(snapshot.status())
+        told = build_unread_status(
+            known,
+            sentence,
+            generation=snapshot.generation,
+            requested_at=snapshot.requested_at(),
+            now=tools.clock.now(),
+        )
+        told = tools.writer.fit(told)
+        if told == known or self._unwritable.get(snapshot.uid) == (snapshot.generation, sentence):
+            return
+        try:
+            await tools.writer.write_frame(snapshot, told)
+        except Invalid as refusal:
+            self._unwritable[snapshot.uid] = snapshot.generation, sentence
+            log.warning(
+                "The status of an object that cannot be read cannot be written either.",
+                extra={"object": label(snapshot), "fault": refusal.message},
+            )
+        tools.events.record(
+            refer_to(snapshot), type=EventType.WARNING, reason=Reason.OBJECT_INVALID, action="Read", note=sentence
+        )
+        log.warning("An object cannot be read.", extra={"object": label(snapshot), "fault": sentence})
 
     def _keep(self, uid: str, visit: Visit) -> None:
         if uid not in self._tools.registry:

@@ -11,7 +11,7 @@ from typing import Any, Final, Never, Protocol
 
 from controller.api.lacking import leave_out
 from controller.api.names import FINALIZER
-from controller.api.terminal import TerminalStatus, read_status, render_status
+from controller.api.terminal import FRAME, TerminalStatus, read_status, render_status
 from controller.engine.registry import Change, Registry, Snapshot
 from controller.errors import AgentTerminalError
 from controller.kube.errors import Conflict, Invalid, NotFound
@@ -108,9 +108,26 @@ class Writer:
         for part in GATEWAYS_PARTS:
             old.pop(part, None)
             new.pop(part, None)
+        return await self._merge_status(snapshot, build_status_patch(old, new))
+
+    async def write_frame(self, snapshot: Snapshot, status: TerminalStatus) -> Snapshot:
+        """
+        Write what differs of how far the operator got, and leave the rest as it is stored, readable or not.
+
+        Raises:
+            Invalid: The stored object does not admit it.
+            Outrun: The object has moved on, or is gone.
+        """
+        old, new = (
+            {part: value for part, value in whole.items() if part in FRAME}
+            for whole in (snapshot.status(), self._render(status))
+        )
+        return await self._merge_status(snapshot, build_status_patch(old, new))
+
+    async def _merge_status(self, snapshot: Snapshot, status: dict[str, Any]) -> Snapshot:
         patch = {
             "metadata": {"uid": snapshot.uid, "resourceVersion": snapshot.resource_version},
-            "status": build_status_patch(old, new),
+            "status": status,
         }
         try:
             answer = await self._objects.patch_status(snapshot.namespace, snapshot.name, patch, tenure=self._tenure)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final, assert_never
 
 from controller.api.conditions import ConditionStatus, ConditionType, Reason
-from controller.api.situations import Phase, judge_phase, judge_readiness
+from controller.api.situations import Phase, Situation, judge_phase, judge_readiness
 from controller.api.terminal import (
     ActivityStatus,
     Condition,
@@ -94,6 +94,45 @@ def build_status(
             "kill": outcome.kill,
             "last_handled_reconcile_at": requested_at or old.last_handled_reconcile_at,
             "conditions": conditions,
+        }
+    )
+
+
+def build_unread_status(
+    old: TerminalStatus, sentence: str, *, generation: int, requested_at: str | None, now: datetime
+) -> TerminalStatus:
+    """
+    Compose what is said of an object that cannot be read: that a person must act, and nothing about its session.
+
+    The other conditions keep their say and the generation they were judged for, since nobody judged them now: whether a
+    gateway was proven dead is told by that generation (`recall_gone`). A suspension is remembered by the phase alone,
+    and by it the idle time begins anew: so that word stands.
+
+    Args:
+        old: What is recorded of how far the operator got.
+        sentence: What cannot be read, and the way out.
+        generation: Of the object that was looked at.
+        requested_at: The token of the request for a look now that this look answers.
+        now: Wall time.
+    """
+    readiness, reason = judge_readiness(Situation.OBJECT_INVALID), Reason.OBJECT_INVALID
+    assert readiness.ready is not None
+    verdicts = {
+        ConditionType.READY: Verdict(readiness.ready, reason, sentence),
+        ConditionType.RECONCILING: Verdict(_truth(holds=readiness.reconciling), reason, sentence),
+        ConditionType.STALLED: Verdict(_truth(holds=readiness.stalled), reason, sentence),
+    }
+    return old.model_copy(
+        update={
+            "observed_generation": generation,
+            "phase": old.phase if old.phase is Phase.SUSPENDED else judge_phase(Situation.OBJECT_INVALID, old.phase),
+            "last_handled_reconcile_at": requested_at or old.last_handled_reconcile_at,
+            "conditions": tuple(
+                _move_condition(known, verdicts[known.type], generation=generation, now=now)
+                if known.type in verdicts
+                else known
+                for known in old.conditions
+            ),
         }
     )
 

@@ -15,7 +15,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -24,6 +24,7 @@ from controller.client.settings import AttachSettings
 from controller.engine.settings import EngineSettings, ResyncSettings
 from controller.errors import AgentTerminalError
 from controller.gateway.settings import GatewaySettings, LimitSettings, TlsFiles
+from controller.gateway.stream.settings import StreamSettings
 from controller.logs import LogSettings
 from controller.plan.hold_settings import HoldField, HoldSettings, resolve_hold
 from controller.plan.lease import LeaseTimes
@@ -40,6 +41,7 @@ from controller.settings.table import (
     GATEWAY_ADDRESS_REQUESTS_PER_SECOND,
     GATEWAY_AUDIENCES,
     GATEWAY_HOSTS,
+    GATEWAY_IDLE_SECONDS,
     GATEWAY_METRICS_ADDRESS,
     GATEWAY_METRICS_PORT,
     GATEWAY_ORIGINS,
@@ -153,6 +155,7 @@ class GatewayProcessSettings:
     own_token: OwnTokenSettings | None
     """The operator's own token, and whom it serves: the gateway keeps to the same list."""
     log: LogSettings
+    streams: StreamSettings = field(default_factory=StreamSettings)
     namespaces: tuple[str, ...] | None = None
     """Whose terminals are served; None is all."""
     lease_namespace: str | None = None
@@ -292,6 +295,7 @@ def read_gateway_settings(environ: Mapping[str, str]) -> GatewayProcessSettings:
     numbers = (reading.required(GATEWAY_PORT), reading.required(GATEWAY_METRICS_PORT))
     lists = [reading.required(variable) for variable in (GATEWAY_HOSTS, GATEWAY_ORIGINS, GATEWAY_AUDIENCES)]
     namespaces, lease_namespace = reading.optional(NAMESPACES), reading.optional(LEASE_NAMESPACE)
+    idle_limit = timedelta(seconds=reading.required(GATEWAY_IDLE_SECONDS))
     metrics_address, is_strict = reading.required(GATEWAY_METRICS_ADDRESS), reading.required(GATEWAY_OWN_AUDIENCE_ONLY)
     if reading.faults:
         raise SettingsFaulty(tuple(reading.faults))
@@ -313,6 +317,7 @@ def read_gateway_settings(environ: Mapping[str, str]) -> GatewayProcessSettings:
         sprites=sprites,
         own_token=own_token,
         log=log,
+        streams=StreamSettings(idle_limit=idle_limit),
         namespaces=namespaces,
         lease_namespace=lease_namespace,
         remarks=tuple(_remark_unknown(environ)),

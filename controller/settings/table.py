@@ -352,6 +352,15 @@ GATEWAY_SOCKETS: Final = Variable(
     meaning="How many sockets one replica carries.",
     reader=Reader.GATEWAY,
 )
+GATEWAY_IDLE_SECONDS: Final = Variable(
+    name=f"{PREFIX}GATEWAY_IDLE_SECONDS",
+    rule=whole_number(60, 31_536_000),
+    default=43_200,
+    default_words="43200 (12 h)",
+    meaning="How long a socket may say nothing and be told nothing of the terminal before it is ended; the session "
+    "goes on, and its own idle time begins once nobody is left.",
+    reader=Reader.GATEWAY,
+)
 ATTACH_URL: Final = Variable(
     name=f"{PREFIX}ATTACH_URL",
     rule=URL,
@@ -439,6 +448,7 @@ VARIABLES: Final[tuple[Variable[Any], ...]] = (
     GATEWAY_ADDRESS_REQUESTS_PER_SECOND,
     GATEWAY_PERSON_SOCKETS,
     GATEWAY_SOCKETS,
+    GATEWAY_IDLE_SECONDS,
     ATTACH_URL,
     ATTACH_SERVICE,
     ATTACH_CA_FILE,

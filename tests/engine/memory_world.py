@@ -339,6 +339,9 @@ class MemoryKube:
         """Raised by every read of a Lease."""
         self.refuses_writes = False
         """No write of the operator's gets through, its Events included; everybody else's does."""
+        self.status_trouble: KubeError | None = None
+        """Raised by every write of a status."""
+        self.status_tries = 0
         self._version = 1000
         self._uids = 0
 
@@ -454,6 +457,9 @@ class MemoryKube:
         tenure.demand()
         await asyncio.sleep(0)
         self._demand_writes()
+        self.status_tries += 1
+        if self.status_trouble is not None:
+            raise self.status_trouble
         changed = self._check(name, patch["metadata"]["uid"], patch["metadata"]["resourceVersion"])
         changed["status"] = _merge(changed.get("status") or {}, patch["status"])
         self.writes.append(f"status {name}")

@@ -1,10 +1,12 @@
 """What the gateway is told by its environment."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from controller.gateway.settings import GatewaySettings, LimitSettings, TimeSettings, TlsFiles
+from controller.gateway.stream import StreamSettings
 from controller.logs import LogFormat, LogSettings
 from controller.settings import OwnTokenSettings, SettingsFaulty, TokenFile, read_gateway_settings
 from controller.settings.table import VARIABLES, Reader, render_settings_help, render_settings_page
@@ -49,6 +51,7 @@ def test_every_variable_is_read() -> None:
             GATEWAY_ADDRESS_REQUESTS_PER_SECOND="7",
             GATEWAY_PERSON_SOCKETS="8",
             GATEWAY_SOCKETS="9",
+            GATEWAY_IDLE_SECONDS="600",
             SPRITES_URL="http://127.0.0.1:8080/",
             SPRITES_TOKEN_FILE="/run/secrets/token",
             OWN_TOKEN_NAMESPACES="team-a",
@@ -75,6 +78,7 @@ def test_every_variable_is_read() -> None:
     assert settings.sprites == SpritesSettings(base_url="http://127.0.0.1:8080/")
     assert settings.own_token == OwnTokenSettings(TokenFile(Path("/run/secrets/token")), ("team-a",), ("*",))
     assert settings.log == LogSettings(format=LogFormat.JSON)
+    assert settings.streams == StreamSettings(idle_limit=timedelta(minutes=10))
 
 
 def test_every_fault_is_told_at_once() -> None:
@@ -86,6 +90,7 @@ def test_every_fault_is_told_at_once() -> None:
         GATEWAY_AUDIENCES="a b",
         GATEWAY_OWN_AUDIENCE_ONLY="yes",
         GATEWAY_SOCKETS="0",
+        GATEWAY_IDLE_SECONDS="59",
         GATEWAY_TLS_CERT_FILE="/tls/tls.crt",
     )
 
@@ -97,6 +102,7 @@ def test_every_fault_is_told_at_once() -> None:
         "GATEWAY_AUDIENCES",
         "GATEWAY_OWN_AUDIENCE_ONLY",
         "GATEWAY_SOCKETS",
+        "GATEWAY_IDLE_SECONDS",
         "GATEWAY_TLS_KEY_FILE",
     }
 

@@ -3,8 +3,8 @@ One person's socket.
 
 Problem: whoever does not read must cost neither memory without end nor anybody else's time, and whoever is gone must
 not look like somebody silent. Promise: what waits for a person is bounded, and who falls behind is told and dropped; a
-ping that goes unanswered ends the socket, silence never does; every close was told in a text frame first, and is over
-within the farewell, whatever the other side does.
+ping that goes unanswered ends the socket, silence does so only after the idle limit, which is hours; every close was
+told in a text frame first, and is over within the farewell, whatever the other side does.
 
 The door makes the response with `build_socket`, since pongs must be seen here.
 
@@ -338,12 +338,16 @@ class Client:
         """Ping, speak up after a silence, and end what is stuck or gone."""
         settings = self._settings
         silence, pong_limit = settings.silence_limit.total_seconds(), settings.pong_limit.total_seconds()
-        every = settings.ping_every.total_seconds()
+        every, idle_limit = settings.ping_every.total_seconds(), settings.idle_limit.total_seconds()
         next_ping = self._loop.time() + every
         while True:
             due = min(next_ping, self._spoke + silence)
+            if self._ending is None:
+                due = min(due, self._moved + idle_limit)
             await asyncio.sleep(max(0.0, due - self._loop.time()))
             now = self._loop.time()
+            if now - self._moved >= idle_limit:
+                self.end(Ending.IDLE)
             if self._stuck_since is not None and now - self._stuck_since >= pong_limit:
                 self.end(Ending.TOO_SLOW)
             elif self._pinged is not None and now - self._pinged >= pong_limit and not self._serving:

@@ -42,6 +42,13 @@ class StreamSettings:
     silence_limit: timedelta = timedelta(seconds=20)
     """After so long without a frame a `debug` frame is sent: a vendor's watchdog of 45 s counts messages, not pings."""
 
+    idle_limit: timedelta = timedelta(hours=12)
+    """
+    A socket over which nothing of the terminal came or went for so long is ended, whoever looks on or types: it counts
+    as presence, so a forgotten page would keep the sprite awake for good. Longer than a working day, and nothing is
+    reaped by it: the time after which that happens only begins.
+    """
+
     farewell: timedelta = timedelta(seconds=2)
     """For a person to take the last frames and to answer the close; then the connection is cut."""
 
@@ -68,6 +75,8 @@ class StreamSettings:
                 faults.append(f"{field.name} {value} must be longer than 0")
             elif isinstance(value, int) and value < 1:
                 faults.append(f"{field.name} {value} must be at least 1")
+        if self.idle_limit < self.ping_every:
+            faults.append(f"idle_limit {self.idle_limit} must not be shorter than ping_every {self.ping_every}")
         if self.pong_limit < self.ping_every:
             faults.append(f"pong_limit {self.pong_limit} must not be shorter than ping_every {self.ping_every}")
         if faults:

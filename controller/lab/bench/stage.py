@@ -28,7 +28,15 @@ from controller.lab.bench.sprites import SpritesLab
 from controller.lab.binaries import Binaries
 from controller.lab.control_plane import ControlPlane
 from controller.lab.processes import start_child, stop_child
-from controller.lab.rights import OPERATOR_NAME, OPERATOR_NAMESPACE, Rules, build_rights
+from controller.lab.rights import (
+    GATEWAY_NAME,
+    OPERATOR_NAME,
+    OPERATOR_NAMESPACE,
+    GatewayRules,
+    Rules,
+    build_gateway_rights,
+    build_rights,
+)
 
 SECRET: Final = "sprites-token"
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -43,6 +51,8 @@ LOG_TAIL_LINES: Final = 12
 ALL_SEEN: Final = "Every object was seen."
 """Assumed: the operator logs this once it has taken in every object that there is (`test_the_smallest_bench_...`)."""
 
+DOORS_OPEN: Final = "The gateway's doors are open."
+"""Assumed: the gateway logs this with its ports (`test_the_smallest_bench_...`)."""
 
 UPLOAD_ANSWERS: Final = "record_output=/dev/shm"
 """Records run no commands: an upload of a launch script is answered with the folder that it would have chosen."""
@@ -52,6 +62,7 @@ class Role(StrEnum):
     """Whose cost it is."""
 
     OPERATOR = "operator"
+    GATEWAY = "gateway"
     API_SERVER = "api_server"
     ETCD = "etcd"
     EMULATOR = "emulator"
@@ -65,17 +76,37 @@ class StageSettings:
 
     Args:
         operator_command: What starts the operator; `--kubeconfig FILE` is put behind it.
+        gateway_command: What starts a gateway, likewise.
         emulator_command: What starts the emulator; its options are put behind it.
         rules: What the operator may do.
-        environment: What both get, less everything that is meant for an operator of the user's own.
+        gateway_rules: What a gateway may do.
+        environment: What all of them get, less everything that is meant for an operator of the user's own.
         clock: Tells how long things take.
     """
 
     operator_command: Sequence[str]
+    gateway_command: Sequence[str]
     emulator_command: Sequence[str]
     rules: Rules
+    gateway_rules: GatewayRules
     environment: Mapping[str, str]
     clock: Clock
+
+
+@dataclass(frozen=True)
+class GatewayPlace:
+    """
+    A gateway that runs.
+
+    Args:
+        pid: Its process id.
+        url: Where its doors are.
+        metrics_url: Where its metrics and probes are.
+    """
+
+    pid: int
+    url: str
+    metrics_url: str
 
 
 class Stage:
@@ -93,9 +124,12 @@ class Stage:
         self._emulator: asyncio.subprocess.Process | None = None
         self._operator: asyncio.subprocess.Process | None = None
         self._operators = 0
+        self._gateways: dict[str, asyncio.subprocess.Process] = {}
         self._stack = contextlib.AsyncExitStack()
         self._environment = _without_own(settings.environment)
         self._sprites_url = ""
+        self.sprites_token = ""
+        """The one that the objects' Secret has."""
         self.api: ApiClient
         self.sprites: SpritesLab
 
@@ -103,13 +137,14 @@ class Stage:
         """Start everything but the operator."""
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._plane)
-            token = await self._start_emulator(stack)
+            self.sprites_token = await self._start_emulator(stack)
             self.sprites = await stack.enter_async_context(SpritesLab(self._sprites_url))
             self.api = await stack.enter_async_context(
                 ApiClient(self._plane.url, self._plane.admin_token, self._plane.ca_file)
             )
-            await self._prepare_cluster(token)
+            await self._prepare_cluster(self.sprites_token)
             stack.push_async_callback(self.stop_operator)
+            stack.push_async_callback(self.stop_gateways)
             self._stack = stack.pop_all()
         return self
 
@@ -119,10 +154,12 @@ class Stage:
 
     @property
     def processes(self) -> Mapping[Role, int]:
-        """The process ids of what runs, but for our own."""
+        """The process ids of what runs, but for our own; of several gateways that of the last."""
         planes = self._plane.process_ids
         ids = {Role.ETCD: planes.get("etcd"), Role.API_SERVER: planes.get("kube-apiserver")}
-        for role, child in ((Role.EMULATOR, self._emulator), (Role.OPERATOR, self._operator)):
+        gateway = next(reversed(self._gateways.values()), None)
+        children = ((Role.EMULATOR, self._emulator), (Role.OPERATOR, self._operator), (Role.GATEWAY, gateway))
+        for role, child in children:
             ids[role] = child.pid if child is not None and child.returncode is None else None
         return {role: pid for role, pid in ids.items() if pid is not None}
 
@@ -139,7 +176,8 @@ class Stage:
         Raises:
             BenchFailed: Something does not.
         """
-        for name, child in (("emulator", self._emulator), (self._operator_name, self._operator)):
+        children = (("emulator", self._emulator), (self._operator_name, self._operator), *self._gateways.items())
+        for name, child in children:
             if child is not None and child.returncode is not None:
                 raise BenchFailed(f"{_describe_end(name, child.returncode)}{self._read_tail(name)}")
 
@@ -174,6 +212,47 @@ class Stage:
         if operator is not None:
             await stop_child(operator, patience=STOP_PATIENCE)
 
+    async def start_gateway(self, sprites_url: str, **settings: str) -> GatewayPlace:
+        """
+        Start a gateway with the rights of the chart, beside those that run, and wait until its doors are open.
+
+        Args:
+            sprites_url: Where its Sprites API is.
+            settings: More of its environment, without the prefix.
+        """
+        kubeconfig = await self._plane.service_account_kubeconfig(
+            OPERATOR_NAMESPACE, GATEWAY_NAME, expire_seconds=TOKEN_SECONDS
+        )
+        own = {
+            "SPRITES_URL": sprites_url,
+            "GATEWAY_PORT": "0",
+            "GATEWAY_METRICS_PORT": "0",
+            "LEASE_NAMESPACE": OPERATOR_NAMESPACE,
+            "LOG_FORMAT": "json",
+            **settings,
+        }
+        name = f"gateway-{len(self._gateways)}"
+        with self._log_of(name).open("wb") as log:
+            gateway = self._gateways[name] = await start_child(
+                [*self._settings.gateway_command, "--kubeconfig", str(kubeconfig)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                environment={**self._environment, **{f"AGENTTERMINAL_{key}": value for key, value in own.items()}},
+            )
+        opened = orjson.loads(await self._wait_for_line(name, DOORS_OPEN))
+        host = "http://127.0.0.1"
+        return GatewayPlace(gateway.pid, f"{host}:{opened['port']}", f"{host}:{opened['metrics_port']}")
+
+    async def stop_gateways(self) -> None:
+        """End every gateway in good order."""
+        while self._gateways:
+            _, gateway = self._gateways.popitem()
+            await stop_child(gateway, patience=STOP_PATIENCE)
+
+    async def account(self, name: str) -> str:
+        """Give a token of a service account beside the objects."""
+        return await self._plane.service_account_token(NAMESPACE, name, expire_seconds=TOKEN_SECONDS)
+
     @property
     def _operator_name(self) -> str:
         return f"operator-{self._operators}"
@@ -200,6 +279,8 @@ class Stage:
         secret = {"metadata": {"name": SECRET}, "stringData": {"token": token}}
         await self.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
         for path, right in build_rights(self._settings.rules, secrets={NAMESPACE: [SECRET]}):
+            await self.api.request("POST", path, right)
+        for path, right in build_gateway_rights(self._settings.gateway_rules, secrets={NAMESPACE: [SECRET]}):
             await self.api.request("POST", path, right)
         await self._wait_for_kind()
 

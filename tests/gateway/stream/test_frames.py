@@ -141,7 +141,12 @@ def test_a_backlog_keeps_order_and_counts() -> None:
 
 def test_every_bound_at_fault_is_named() -> None:
     with pytest.raises(ValueError) as refused:
-        StreamSettings(queue_bytes=0, farewell=timedelta(0), pong_limit=timedelta(seconds=1))
+        StreamSettings(
+            queue_bytes=0,
+            farewell=timedelta(0),
+            pong_limit=timedelta(seconds=1),
+            idle_limit=timedelta(seconds=14),
+        )
 
-    for name in ("queue_bytes", "farewell", "pong_limit"):
+    for name in ("queue_bytes", "farewell", "pong_limit", "idle_limit"):
         assert name in str(refused.value)

@@ -691,6 +691,44 @@ async def test_somebody_who_answers_pings_may_be_silent_and_somebody_who_does_no
         assert alive.close_code is None
 
 
+async def test_whoever_says_nothing_and_hears_nothing_is_told_so_and_ended_and_the_session_goes_on(
+    way: SpriteWay, lab: EmulatorProcess
+) -> None:
+    session = await start(lab, "cat")
+    settings = StreamSettings(
+        idle_limit=timedelta(seconds=1), ping_every=timedelta(milliseconds=100), silence_limit=timedelta(seconds=0.4)
+    )
+
+    async with open_stage(way, record(session), settings) as stage:
+        ann, bob = await stage.come_to_type("ann"), await stage.come("bob", "view")
+        since = asyncio.get_running_loop().time()
+        await ann.types(b"hello\r")
+        await bob.sees(b"hello")
+        codes = [await ann.is_closed(), await bob.is_closed()]
+        took = asyncio.get_running_loop().time() - since
+        await stage.until(lambda stage: len(stage.endings) == 2)
+
+        assert codes == [1008, 1008]
+        assert stage.endings == {"ann": Ending.IDLE, "bob": Ending.IDLE}
+        assert [ann.told("closed")[0]["reason"], bob.told("closed")[0]["reason"]] == ["Idle", "Idle"]
+        # Frames that only keep a socket up did not count, and what was typed did.
+        assert bob.told("debug")
+        assert took >= 1.0
+        assert (await show(lab))["id"] == session["id"]
+        assert len(await ask(lab.processes, "s1")) >= 1
+
+
+async def test_whoever_only_listens_to_a_terminal_that_speaks_is_not_idle(way: SpriteWay, lab: EmulatorProcess) -> None:
+    session = await start(lab, "sh", "-c", "stty raw; while :; do echo tick; sleep 0.1; done")
+    settings = StreamSettings(idle_limit=timedelta(seconds=0.5), ping_every=timedelta(milliseconds=100))
+
+    async with open_stage(way, record(session), settings) as stage:
+        bob = await stage.come("bob", "view")
+        await bob.until(lambda person: person.output.count(b"tick") >= 15)
+
+        assert bob.close_code is None
+
+
 async def test_a_fresh_token_is_handed_on_and_shown_nowhere(
     way: SpriteWay, lab: EmulatorProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
