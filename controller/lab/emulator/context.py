@@ -17,6 +17,7 @@ from controller.clock import Clock
 from controller.lab.emulator.accounts import NAMES, Organization, parse_slug
 from controller.lab.emulator.answers import Refusal
 from controller.lab.emulator.faults import FaultBook
+from controller.lab.emulator.inputlog import InputLog
 from controller.lab.emulator.labclock import LabClock
 from controller.lab.emulator.lifecycle import Status
 from controller.lab.emulator.limits import judge_count, refuse
@@ -38,6 +39,7 @@ class Context:
     clock: LabClock
     folder: Path
     log: RequestLog
+    inputs: InputLog
     group: asyncio.TaskGroup
     surroundings: Surroundings | None = None
     """Set once, before the first sprite: it leads back here."""

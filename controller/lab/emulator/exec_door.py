@@ -298,7 +298,7 @@ async def serve_socket(
         after = fault.after_lines if isinstance(fault, EarlyEndFault) else None
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(send_frames(request, socket, session, client, end_after=after))
-            taking = group.create_task(take_frames(sprite, socket, session, client))
+            taking = group.create_task(take_frames(context, sprite, socket, session, client))
             leaving = group.create_task(wait_for(gone))
             pinging = group.create_task(send_pings(socket, sprite))
             watching = group.create_task(watch_ports(sprite, session, client))
@@ -383,8 +383,11 @@ async def send_frames(
                     pass
 
 
-async def take_frames(sprite: Sprite, socket: web.WebSocketResponse, session: Session, client: Attachment) -> None:
+async def take_frames(
+    context: Context, sprite: Sprite, socket: web.WebSocketResponse, session: Session, client: Attachment
+) -> None:
     """Act on what a client sends until it leaves."""
+    number = context.inputs.name_socket()
     async for message in socket:
         match message.type:
             case WSMsgType.TEXT:
@@ -395,6 +398,15 @@ async def take_frames(sprite: Sprite, socket: web.WebSocketResponse, session: Se
                 continue
         match frame:
             case Input(data):
+                if session.may_type(client):
+                    # Before anything is awaited: the order of the log is the order in which input was taken.
+                    context.inputs.note(
+                        time=context.wall.now().timestamp(),
+                        sprite=sprite.name,
+                        session=session.id,
+                        socket=number,
+                        data=data,
+                    )
                 await session.take_input(client, data)
             case InputEnd():
                 session.take_input_end(client)

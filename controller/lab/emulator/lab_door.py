@@ -36,6 +36,7 @@ from controller.lab.emulator.world import Command
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LONGEST_WAIT: Final = 60.0
+INPUTS_AT_ONCE: Final = 20_000
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Model = TypeVar("Model", bound=Strict)
@@ -200,6 +201,20 @@ async def list_requests(request: web.Request) -> web.StreamResponse:
 async def clear_requests(request: web.Request) -> web.StreamResponse:
     """DELETE /_lab/requests."""
     get_context(request).log.clear()
+    return web.Response(status=204)
+
+
+async def list_inputs(request: web.Request) -> web.StreamResponse:
+    """GET /_lab/inputs: what was typed, with a number above `since`, so many at most."""
+    inputs, query = get_context(request).inputs, request.query
+    found = inputs.read(since=int(query.get("since", 0)), limit=int(query.get("limit", INPUTS_AT_ONCE)))
+    return respond_json({"last": inputs.last, "inputs": [entry.render() for entry in found]})
+
+
+async def forget_inputs(request: web.Request) -> web.StreamResponse:
+    """DELETE /_lab/inputs: those with a number up to `until`, or all."""
+    inputs = get_context(request).inputs
+    inputs.forget(until=int(request.query.get("until", inputs.last)))
     return web.Response(status=204)
 
 
@@ -424,6 +439,7 @@ async def reset(request: web.Request) -> web.StreamResponse:
             await context.delete_sprite(organization, name)
     context.faults.disarm()
     context.log.clear()
+    context.inputs.forget(until=context.inputs.last)
     context.switches = context.settings.build_switches()
     context.random_seed = context.settings.random_lies
     return web.Response(status=204)
@@ -433,6 +449,8 @@ ROUTES: Final = (
     ("GET", "/_lab/", show),
     ("GET", "/_lab/requests", list_requests),
     ("DELETE", "/_lab/requests", clear_requests),
+    ("GET", "/_lab/inputs", list_inputs),
+    ("DELETE", "/_lab/inputs", forget_inputs),
     ("GET", "/_lab/faults", list_faults),
     ("POST", "/_lab/faults", arm_fault),
     ("DELETE", "/_lab/faults", disarm_faults),

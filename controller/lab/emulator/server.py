@@ -32,6 +32,7 @@ from controller.lab.emulator.answers import (
     run_with_fault,
 )
 from controller.lab.emulator.context import CONTEXT, ENTRY, ORGANIZATION, Context
+from controller.lab.emulator.inputlog import InputLog
 from controller.lab.emulator.inside_door import INSIDE_SPRITE, Doors
 from controller.lab.emulator.labclock import LabClock
 from controller.lab.emulator.limits import refuse
@@ -213,6 +214,7 @@ class Emulator:
             clock=LabClock(self._wall),
             folder=folder,
             log=RequestLog(self._settings.request_log_entries),
+            inputs=InputLog(self._settings.input_log_entries),
             group=group,
         )
         for token in self._tokens:

@@ -256,7 +256,7 @@ class Session:
 
     async def take_input(self, client: Attachment, data: bytes) -> None:
         """Hand input to the process, if this client's counts."""
-        if not self._may_type(client):
+        if not self.may_type(client):
             return
         self.received += data[: max(0, RECEIVED_BYTES - len(self.received))]
         self._touch()
@@ -264,8 +264,21 @@ class Session:
 
     def take_input_end(self, client: Attachment) -> None:
         """End the input, if this client's counts."""
-        if self._may_type(client):
+        if self.may_type(client):
             self.process.end_input()
+
+    def may_type(self, client: Attachment) -> bool:
+        """Tell whether a client's input counts, by the meaning that the switch gives the question."""
+        if not self._stdin or not client.takes_input:
+            return False
+        typing = [other for other in self.clients if other.takes_input]
+        match self._switches().input_from:
+            case InputFrom.ALL:
+                return True
+            case InputFrom.OWNER:
+                return typing[:1] == [client]
+            case InputFrom.NEWEST:
+                return typing[-1:] == [client]
 
     def resize(self, size: Size) -> None:
         """Take another size (TTY)."""
@@ -303,18 +316,6 @@ class Session:
     @property
     def _counts_for_creator(self) -> bool:
         return self._creator is not None and self._switches().run_on_from is RunOnFrom.CREATOR
-
-    def _may_type(self, client: Attachment) -> bool:
-        if not self._stdin or not client.takes_input:
-            return False
-        typing = [other for other in self.clients if other.takes_input]
-        match self._switches().input_from:
-            case InputFrom.ALL:
-                return True
-            case InputFrom.OWNER:
-                return typing[:1] == [client]
-            case InputFrom.NEWEST:
-                return typing[-1:] == [client]
 
     def _touch(self) -> None:
         self.last_activity = self._clock.now()

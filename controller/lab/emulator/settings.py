@@ -46,6 +46,7 @@ class EmulatorSettings(Strict):
     isolation: Isolation = Isolation.AUTO
     runtime_version: str = "v0.0.1-rc48"
     request_log_entries: Annotated[int, Field(ge=1)] = 200_000
+    input_log_entries: Annotated[int, Field(ge=1)] = 200_000
     folder: Path | None = None
     """Where the sprites' homes lie, by a short path; None: a temporary folder, removed at the end."""
     switches: Switches = Switches()
