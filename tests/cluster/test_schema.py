@@ -141,17 +141,23 @@ def probe(world: World) -> tuple[int, Any]:
     return world.cluster.request("POST", f"{world.path}?dryRun=All", body={**body, "spec": spec})
 
 
-def written_status_times(audited: AuditedCluster, world: World) -> int:
-    """Count the status writes in this world, whoever the operator logged in as."""
+def written_status_times(audited: AuditedCluster, world: World, name: str | None = None) -> int:
+    """Count the status writes in this world, or of one object in it, whoever the operator logged in as."""
     writes = [
         entry
         for entry in audited.read_audit("lab-administrator")
         if entry.resource == "agentterminals/status" and entry.verb == "patch" and entry.namespace == world.namespace
     ]
-    return len(writes)
+    return len([entry for entry in writes if name is None or entry.name == name])
 
 
-def test_an_object_whose_spec_cannot_be_read_is_told_by_event_and_log_and_hinders_nobody(
+def said_of(status: dict[str, Any], kind: str) -> tuple[str, str, str, int]:
+    """Read a condition: its status, its reason, its sentence, and the generation it was judged for."""
+    (found,) = [condition for condition in status["conditions"] if condition["type"] == kind]
+    return found["status"], found["reason"], found["message"], found["observedGeneration"]
+
+
+def test_an_object_whose_spec_cannot_be_read_is_told_by_condition_event_and_log_and_hinders_nobody(
     world: World, audited: AuditedCluster
 ) -> None:
     session = world.lab.start_session("box", *STUBBORN)
@@ -171,18 +177,28 @@ def test_an_object_whose_spec_cannot_be_read_is_told_by_event_and_log_and_hinder
         assert (event["type"], event["reason"]) == ("Warning", "ObjectInvalid")
         assert event["note"].startswith("spec.deletionPolicy cannot be read: ")
         assert "Correct the object, or install this operator's own CRD." in event["note"]
+        assert said_of(before, "Ready") == ("False", "ObjectInvalid", event["note"], 2)
+        assert said_of(before, "Stalled") == ("True", "ObjectInvalid", event["note"], 2)
+        assert said_of(before, "SessionLive")[3] == 1
         assert world.operator is not None
         faults = [line for line in world.operator.lines if line["message"] == "An object cannot be read."]
         assert faults[0]["level"] == "WARNING"
         assert faults[0]["object"] == f"{world.namespace}/odd"
 
+        visits = count_visits(world)
+        mark_activity(world, "odd")
+        await_true(lambda: count_visits(world) > visits, "a visit")
         world.delete("odd")
         world.create("sound", launch={"command": ["sleep", "600"]})
         world.await_reason("sound", "Detached")
-        odd = world.get("odd")
-        assert odd is not None
-        assert odd["metadata"]["finalizers"] == ["agentterminal.dev/session"]
-        assert odd["status"] == before
+        odd = world.await_reason("odd", "ObjectInvalid", "Stalled")
+        assert said_of(odd, "Stalled")[3] == 3
+        assert odd["session"] == before["session"]
+        found = world.get("odd")
+        assert found is not None
+        assert found["metadata"]["finalizers"] == ["agentterminal.dev/session"]
+        # The two spoken of above, the one before, and none for the visit in between.
+        assert written_status_times(audited, world, "odd") == 3
 
         world.patch("odd", deletionPolicy="Terminate")
         world.await_gone("odd")
