@@ -97,6 +97,11 @@ class ApiClient:
         }
         await self.request("POST", TERMINALS, body)
 
+    async def read_terminal(self, name: str) -> Mapping[str, Any]:
+        """Read an AgentTerminal."""
+        terminal: Mapping[str, Any] = orjson.loads(await self.request("GET", f"{TERMINALS}/{name}"))
+        return terminal
+
     async def terminate(self, name: str) -> None:
         """Patch `terminated`, as kubectl does it."""
         await self.request("PATCH", f"{TERMINALS}/{name}", {"spec": {"terminated": True}}, content_type=MERGE_PATCH)

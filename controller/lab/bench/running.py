@@ -65,6 +65,7 @@ async def run_bench(
                 Scenario.DELETE: bench.delete,
                 Scenario.LAUNCH: bench.launch,
                 Scenario.HOLD: bench.hold,
+                Scenario.STREAMS: bench.streams,
                 Scenario.MANY: bench.many,
             }
             async with bench.following():

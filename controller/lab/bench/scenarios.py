@@ -6,7 +6,7 @@ others; `objects`, `launches` and `many_objects` say how many there were.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final
@@ -18,7 +18,18 @@ from controller.lab.bench.loads import find_percentile, send_all, send_at_pace
 from controller.lab.bench.meter import DISTURBED, Cost, Meter
 from controller.lab.bench.sizes import KILLS_PER_SECOND, Scenario, Size
 from controller.lab.bench.sprites import SessionPlace
-from controller.lab.bench.stage import SECRET, Role, Stage
+from controller.lab.bench.stage import SECRET, GatewayPlace, Role, Stage
+from controller.lab.bench.streams import (
+    PERSON,
+    READ_DIRECTLY,
+    Crowd,
+    grant_attaching,
+    measure_memory,
+    measure_stretch,
+    read_place,
+)
+from controller.lab.bench.streams_cores import keep_to, keeping_to, split_cores
+from controller.lab.bench.streams_source import StreamSource
 from controller.lab.binaries import Progress
 
 Figures = dict[str, float]
@@ -40,6 +51,14 @@ HOLD_CALLS: Final = ("exec_create_hold", "exec_list_check", "exec_list_hold")
 """The calls that a held sprite costs, as the emulator names them: route and cause."""
 HOLD_WARM_UP: Final = timedelta(seconds=6)
 """One beat: those who were created one after the other fall into step."""
+
+ROOM_FOR_ALL: Final[Mapping[str, str]] = {
+    "GATEWAY_PERSON_SOCKETS": "1000",
+    "GATEWAY_ADDRESS_REQUESTS_PER_SECOND": "1000",
+}
+"""All come from one address, and are one person."""
+WRITES_FOLLOW: Final = timedelta(seconds=1)
+"""The operator's writes about people are coalesced over a quarter of a second."""
 
 PATIENCE_BASE: Final = timedelta(seconds=60)
 PATIENCE_PER_OBJECT: Final = timedelta(milliseconds=200)
@@ -235,6 +254,59 @@ class Bench:
             figures |= {f"hold_{group}_{call}": count for call, count in named.items()}
         figures["hold_calls_ratio"] = figures["hold_calls_ten"] / max(1, figures["hold_calls_one"])
         return figures
+
+    async def streams(self) -> Figures:
+        """Two hundred terminals talk through one gateway; then each is taken over once, and left."""
+        size, stage = self._size, self._stage
+        await self._start_operator()
+        adopted = await stage.sprites.create("streams", sprites=max(1, size.streams // 10), sessions=size.streams)
+        names = [f"streams-{number:03d}" for number in range(size.streams)]
+        await self._create(Scenario.STREAMS, _build_adopters(dict(zip(names, adopted, strict=True))))
+        await grant_attaching(stage.api)
+        places = tuple([read_place(await stage.api.read_terminal(name)) for name in names])
+        token, source = await stage.account(PERSON), StreamSource(places, stage.sprites_token)
+        own_core, other_cores = split_cores()
+        with keeping_to(stage.processes.values(), other_cores):
+            async with source.serving():
+                gateway = await stage.start_gateway(source.url, **ROOM_FOR_ALL)
+                keep_to(gateway.pid, own_core)
+                async with Crowd(gateway, token, source, names, sprites_token=stage.sprites_token) as crowd:
+                    figures = await self._measure_streams(crowd, gateway)
+                await stage.stop_gateways()
+        return figures
+
+    async def _measure_streams(self, crowd: Crowd, gateway: GatewayPlace) -> Figures:
+        numbers, before_mib = range(self._size.streams), read_resident_mib(gateway.pid)
+
+        async def take_over(number: int) -> None:
+            await crowd.attach(number, takeover=True)
+
+        attaching = await self._count_writes("people attach", numbers, crowd.attach)
+        for number in numbers[::READ_DIRECTLY]:
+            await crowd.look_directly(number)
+        meter = await self._begin(Scenario.STREAMS)
+        seconds = self._size.talk.total_seconds()
+        async with self._showing(lambda: f"streams: {len(numbers)} terminals talk for {seconds:g} s"):
+            stretch = await crowd.listen(self._size.talk, self._clock)
+        cost = await meter.stop()
+        return {
+            **measure_stretch(crowd, stretch),
+            **measure_memory(gateway, len(numbers), before_mib=before_mib),
+            "streams_writes": cost.operator_writes,
+            "writes_per_attach": attaching,
+            "writes_per_takeover": await self._count_writes("people take over", numbers, take_over),
+            "writes_per_leave": await self._count_writes("people leave", numbers, crowd.leave),
+            **self._tell_others(Scenario.STREAMS, cost),
+        }
+
+    async def _count_writes(self, what: str, numbers: Sequence[int], act: Callable[[int], Awaitable[None]]) -> float:
+        """Let something be done to each terminal, and tell how many writes to AgentTerminals each of it has cost."""
+        meter = Meter(self._stage, self._clock)
+        await meter.start()
+        async with self._showing(lambda: f"streams: {what}"):
+            await send_all(numbers, act)
+            await self._clock.sleep(max(self._size.settle, WRITES_FOLLOW))
+        return (await meter.stop()).operator_writes / len(numbers)
 
     async def many(self) -> Figures:
         """Ten thousand objects adopt; then the operator starts again and sees them all."""

@@ -26,6 +26,8 @@ class Scenario(StrEnum):
     """Objects that launch their sessions."""
     HOLD = "hold"
     """Sprites are held: ten for one terminal each, and ten for five of ten each."""
+    STREAMS = "streams"
+    """Terminals that talk through one gateway on one core: what it adds, costs and loses."""
     MANY = "many"
     """Ten times as many objects; then the operator starts again."""
 
@@ -55,6 +57,8 @@ class Size:
         many_sprites: Sprites they are spread over.
         rest: How long nothing happens.
         hold: How long sprites are held.
+        streams: Terminals that talk through one gateway.
+        talk: How long they do.
         settle: What the operator still does in this time after the last Ready belongs to it.
     """
 
@@ -68,6 +72,8 @@ class Size:
     many_sprites: int
     rest: timedelta
     hold: timedelta
+    streams: int
+    talk: timedelta
     settle: timedelta
 
     @property
@@ -87,10 +93,10 @@ def build_size(name: SizeName, objects: int | None = None) -> Size:
     match name:
         case SizeName.SMALL:
             count, rest, settle = objects or 20, timedelta(seconds=2), timedelta(seconds=0.5)
-            hold = timedelta(seconds=12)
+            hold, streams, talk = timedelta(seconds=12), 10, timedelta(seconds=2)
         case SizeName.FULL:
             count, rest, settle = objects or 1000, timedelta(seconds=120), timedelta(seconds=3)
-            hold = timedelta(seconds=90)
+            hold, streams, talk = timedelta(seconds=90), 200, timedelta(seconds=60)
         case _:
             assert_never(name)
     return Size(
@@ -104,5 +110,7 @@ def build_size(name: SizeName, objects: int | None = None) -> Size:
         many_sprites=max(1, count // 2),
         rest=rest,
         hold=hold,
+        streams=streams,
+        talk=talk,
         settle=settle,
     )
