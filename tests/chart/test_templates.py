@@ -324,6 +324,8 @@ def test_with_namespaces_the_rights_of_both_end_there(helm: Helm) -> None:
         ({"networkPolicy.egressPorts": "{70000}"}, "at '/networkPolicy/egressPorts/0': maximum: got 70,000"),
         ({"podDisruptionBudget.maxUnavailable": "half"}, "at '/podDisruptionBudget/maxUnavailable'"),
         ({"resources.request.cpu": "1"}, "at '/resources': additional properties 'request' not allowed"),
+        ({"monitoring.prometheusRule.runbookUrl": "docs/runbooks"}, "at '/monitoring/prometheusRule/runbookUrl'"),
+        ({"monitoring.prometheusRule.runbookUrl": "https://a/?page=1"}, "at '/monitoring/prometheusRule/runbookUrl'"),
     ],
     ids=str,
 )
@@ -400,6 +402,20 @@ def test_alerts_and_dashboard_are_taken_as_they_are_templates_of_their_own_inclu
     board = find(documents, "ConfigMap")
     assert board["data"]["agentterminal.json"] == DASHBOARD
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+@pytest.mark.parametrize("folder", ["https://docs.example.com/runbooks", "https://docs.example.com/runbooks/"])
+def test_every_alert_points_to_its_page_where_a_company_keeps_its_runbooks(helm: Helm, folder: str) -> None:
+    switches = {"monitoring.prometheusRule.enabled": "true", "monitoring.prometheusRule.runbookUrl": folder}
+
+    told = find(helm.render(apis=KINDS, settings=switches), "PrometheusRule")["spec"]
+
+    pages = {page.name for page in (CHART.parents[1] / "docs/runbooks").glob("*.md")} - {"README.md"}
+    rules = [rule for group in told["groups"] for rule in group["rules"]]
+    assert {rule["annotations"].pop("runbook_url") for rule in rules} == {
+        f"https://docs.example.com/runbooks/{page}" for page in pages
+    }
+    assert told == yaml.safe_load((CHART / "files/alerts.yaml").read_text()), "Nothing else is changed."
 
 
 @pytest.mark.parametrize(
