@@ -168,6 +168,7 @@ RESOURCES: Final = (
     "leases",
     "secrets",
     "serviceaccounts/token",
+    "services",
     "subjectaccessreviews",
     "tokenreviews",
     OTHER,

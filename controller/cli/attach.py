@@ -15,11 +15,12 @@ import click
 from controller.cli.login import choose_login
 from controller.client.attach import Attach, AttachFailed, AttachMode, AttachPlan, Farewell
 from controller.client.endings import LOST
+from controller.client.finding import LabelledForward, ServiceKube
 from controller.client.identity import AccountIdentity, Identity, KubeconfigIdentity, NobodySpeaks, read_authority
 from controller.client.keys import read_keys
 from controller.client.screen import Screen
 from controller.client.settings import SERVICE_PATTERN, SERVICE_SENTENCE, AttachSettings, AttachTimes
-from controller.client.way import Address, PortForward, Way
+from controller.client.way import HTTPS_PORT, Address, PortForward, Service, Way
 from controller.clock import SystemClock
 from controller.gateway.settings import OWN_AUDIENCE
 from controller.kube.client import KubeClient
@@ -94,9 +95,10 @@ def _reaching(command: F) -> F:
         ),
         click.option(
             "--gateway-service",
-            metavar="NAMESPACE/NAME[:PORT]",
+            metavar="NAMESPACE[/NAME[:PORT]]",
             callback=_match(SERVICE_PATTERN, SERVICE_SENTENCE),
-            help="The gateway's Service, reached by kubectl port-forward. Without it: $AGENTTERMINAL_ATTACH_SERVICE.",
+            help="The gateway's Service, reached by kubectl port-forward. A NAMESPACE alone is where to find it by its"
+            " labels. Without it: $AGENTTERMINAL_ATTACH_SERVICE, else it is looked for in all namespaces.",
         ),
         click.option(
             "--gateway-plain",
@@ -203,33 +205,48 @@ async def _serve(name: str, mode: AttachMode, options: _Options, settings: Attac
         keys=read_keys(keys),
         keys_words=keys.replace(",", " "),
     )
-    way = _choose_way(options, settings, times)
+    screen = Screen()
     async with KubeClient(credentials, kube_settings, clock, lambda _: None) as kube:
+        way = _choose_way(options, settings, times, kube, screen)
         identity: Identity = KubeconfigIdentity(credentials, authority)
         if options.as_service_account is not None:
             audiences = options.audience or (OWN_AUDIENCE,)
             identity = AccountIdentity(kube, options.as_service_account, audiences, authority, clock)
-        attach = Attach(plan, way, identity, Screen(), clock, times)
+        attach = Attach(plan, way, identity, screen, clock, times)
         async with _watching_the_window(attach):
             return await attach.run()
 
 
-def _choose_way(options: _Options, settings: AttachSettings, times: AttachTimes) -> Way:
+def _choose_way(
+    options: _Options, settings: AttachSettings, times: AttachTimes, kube: ServiceKube, screen: Screen
+) -> Way:
     """Choose how to reach the gateway: what was typed before what was set, an address before a port-forward."""
     url = options.gateway or (None if options.gateway_service else settings.url)
-    service = options.gateway_service or settings.service
     if url is not None:
         return Address(url)
-    if service is None:
-        raise AttachFailed(
-            "It is not known where the gateway is. Name its address (--gateway, or AGENTTERMINAL_ATTACH_URL) or its"
-            " Service (--gateway-service NAMESPACE/NAME, or AGENTTERMINAL_ATTACH_SERVICE), to which kubectl"
-            " makes a port-forward."
-        )
     login: list[str] = []
     for word, value in (("--kubeconfig", options.kubeconfig), ("--context", options.context)):
         login += [word, value] if value is not None else []
-    return PortForward(shutil.which("kubectl"), service, login, times, is_plain=options.gateway_plain)
+
+    def build(service: Service) -> Way:
+        return PortForward(shutil.which("kubectl"), service, login, times, is_plain=options.gateway_plain)
+
+    said = options.gateway_service or settings.service
+    if said is None:
+        if options.gateway_plain:
+            raise AttachFailed(
+                "Without TLS nothing proves that a Service is the gateway, so it is not searched for everywhere. Name"
+                " it: --gateway-service NAMESPACE/NAME, or its namespace: --gateway-service NAMESPACE."
+            )
+        namespace = None
+    else:
+        match = re.fullmatch(SERVICE_PATTERN, said, re.ASCII)
+        # The option and the variable have been held against the same pattern.
+        assert match is not None
+        namespace = match["namespace"]
+        if match["name"] is not None:
+            return build(Service(namespace, match["name"], int(match["port"] or HTTPS_PORT)))
+    return LabelledForward(kube, namespace, build, lambda found: screen.tell(f"The gateway is {found}, by its labels."))
 
 
 @asynccontextmanager

@@ -13,10 +13,12 @@ from typing import Final
 from controller.client.keys import DEFAULT_KEYS
 
 SERVICE_PATTERN: Final = (
-    r"(?P<namespace>[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)/(?P<name>[a-z]([-a-z0-9]{0,61}[a-z0-9])?)"
-    r"(:(?P<port>[1-9][0-9]{0,4}))?"
+    r"(?P<namespace>[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)"
+    r"(/(?P<name>[a-z]([-a-z0-9]{0,61}[a-z0-9])?)(:(?P<port>[1-9][0-9]{0,4}))?)?"
 )
-SERVICE_SENTENCE: Final = "a Service as NAMESPACE/NAME, or NAMESPACE/NAME:PORT (443 where there is none)"
+SERVICE_SENTENCE: Final = (
+    "a Service as NAMESPACE/NAME or NAMESPACE/NAME:PORT (443 where there is none), or a NAMESPACE to find it in"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,7 @@ class AttachSettings:
     url: str | None = None
     """None: by the Service."""
     service: str | None = None
+    """None: whichever has the labels of a gateway, in any namespace."""
     ca_file: Path | None = None
     """None: the system's list."""
     detach_keys: str = DEFAULT_KEYS

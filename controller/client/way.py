@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from controller.client.settings import SERVICE_PATTERN, AttachTimes
+from controller.client.settings import AttachTimes
 from controller.errors import AgentTerminalError
 from controller.kube.errors import tidy
 
-_PORT: Final = 443
+HTTPS_PORT: Final = 443
 _LINE: Final = re.compile(r"Forwarding from 127\.0\.0\.1:([0-9]+) -> [0-9]+")
 _TETHER: Final = 'exec 3<&0; "$@" </dev/null & exec >/dev/null 2>&1; cat <&3; kill $! 2>/dev/null'
 """
@@ -30,6 +30,18 @@ that its end is seen; a process that was not waited for keeps its number, so the
 
 class WayClosed(AgentTerminalError):
     """The gateway cannot be reached. The text says what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The gateway's Service, and its port for the doors."""
+
+    namespace: str
+    name: str
+    port: int = HTTPS_PORT
+
+    def __str__(self) -> str:
+        return f"Service {self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +98,17 @@ class PortForward:
 
     Args:
         kubectl: The program; None where there is none.
-        service: `NAMESPACE/NAME` or `NAMESPACE/NAME:PORT`.
+        service: To what.
         login: The options with which kubectl logs in as we do: `--kubeconfig`, `--context`.
         is_plain: The gateway speaks HTTP inside its pod. What kubectl forwards is encrypted up to the node.
         times: How long it may take.
     """
 
     def __init__(
-        self, kubectl: str | None, service: str, login: Sequence[str], times: AttachTimes, *, is_plain: bool
+        self, kubectl: str | None, service: Service, login: Sequence[str], times: AttachTimes, *, is_plain: bool
     ) -> None:
-        match = re.fullmatch(SERVICE_PATTERN, service, re.ASCII)
-        if match is None:
-            raise ValueError("The service must have been read.")
         self._kubectl = kubectl
-        self._namespace, self._name = match["namespace"], match["name"]
-        self._port = int(match["port"] or _PORT)
+        self._service = service
         self._login = tuple(login)
         self._times = times
         self._scheme = "http" if is_plain else "https"
@@ -114,10 +122,11 @@ class PortForward:
                 "There is no kubectl on PATH to make a port-forward with. Install it, or give the gateway's address:"
                 " --gateway https://…"
             )
-        service = f"service/{self._name}"
+        service = self._service
         self._process = process = await asyncio.create_subprocess_exec(
             *("sh", "-c", _TETHER, "sh", self._kubectl, "port-forward", *self._login),
-            *("--address", "127.0.0.1", "--namespace", self._namespace, service, f":{self._port}"),
+            *("--address", "127.0.0.1", "--namespace", service.namespace),
+            *(f"service/{service.name}", f":{service.port}"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -130,11 +139,11 @@ class PortForward:
         except TimeoutError:
             await self.aclose()
             limit = self._times.forward.total_seconds()
-            raise WayClosed(f"kubectl port-forward to {self._describe()} did not listen within {limit:g} s.") from None
+            raise WayClosed(f"kubectl port-forward to {service} did not listen within {limit:g} s.") from None
         match = _LINE.match(line)
         if match is None:
             raise WayClosed(await self._describe_failure())
-        return Reached(f"{self._scheme}://{self._name}.{self._namespace}.svc:{self._port}", int(match[1]))
+        return Reached(f"{self._scheme}://{service.name}.{service.namespace}.svc:{service.port}", int(match[1]))
 
     async def aclose(self) -> None:
         """End kubectl."""
@@ -163,10 +172,7 @@ class PortForward:
         await self.aclose()
         lines = [line for line in text.decode(errors="replace").splitlines() if line.strip()]
         said = f": {tidy(lines[-1])}" if lines else " without a word"
-        return f"kubectl port-forward to {self._describe()} ended{said}"
-
-    def _describe(self) -> str:
-        return f"Service {self._namespace}/{self._name}"
+        return f"kubectl port-forward to {self._service} ended{said}"
 
 
 def describe_host(base: str) -> str:

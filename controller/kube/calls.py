@@ -53,6 +53,7 @@ class Resource(StrEnum):
     TOKEN_REVIEWS = "tokenreviews"
     ACCESS_REVIEWS = "subjectaccessreviews"
     ACCOUNT_TOKENS = "serviceaccounts/token"
+    SERVICES = "services"
 
 
 _ROOTS: Final[Mapping[Resource, str]] = {
@@ -66,6 +67,7 @@ _ROOTS: Final[Mapping[Resource, str]] = {
     Resource.TOKEN_REVIEWS: "/apis/authentication.k8s.io/v1",
     Resource.ACCESS_REVIEWS: "/apis/authorization.k8s.io/v1",
     Resource.ACCOUNT_TOKENS: "/api/v1",
+    Resource.SERVICES: "/api/v1",
 }
 
 JSON: Final = "application/json"

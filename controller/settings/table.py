@@ -373,7 +373,7 @@ ATTACH_SERVICE: Final = Variable(
     name=f"{PREFIX}ATTACH_SERVICE",
     rule=SERVICE,
     default=None,
-    default_words="none",
+    default_words="none, which finds it by its labels in any namespace",
     meaning="The gateway's Service, to which `kubectl port-forward` makes a way where no address is given.",
     reader=Reader.ATTACH,
 )

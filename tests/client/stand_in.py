@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
-from controller.api.session import Identity
+from controller.api.session import Identity, SpriteState
 from controller.clock import SystemClock
 from controller.gateway.metrics import build_gateway_metrics
 from controller.gateway.server import Gateway
@@ -73,6 +73,9 @@ class StreamTerminals:
 
     def look(self, terminal: Terminal) -> Presence:
         return Presence(held=self.holder is not None, streaming=True)
+
+    async def find_state(self, terminal: Terminal) -> SpriteState | None:
+        return SpriteState.RUNNING
 
     def build_socket(self, protocols: Sequence[str]) -> web.WebSocketResponse:
         return build_socket(self.settings, protocols=protocols)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from controller.client.settings import AttachTimes
-from controller.client.way import Address, PortForward, Reached, WayClosed
+from controller.client.way import Address, PortForward, Reached, Service, WayClosed
 from controller.gateway.server import AUTHORITY_KEY, AUTHORITY_NAME
 from controller.lab.certificates import Authority, Pair
 from tests.client.conftest import AGENTTERMINAL, LIMIT, PROMPT, StandIn, Window, start_shell, write_kubeconfig
@@ -61,7 +62,9 @@ async def test_a_given_address_is_taken_as_it_is() -> None:
 
 async def test_a_port_forward_is_spoken_to_by_the_gateways_own_name_and_made_anew_each_time(tmp_path: Path) -> None:
     kubectl = Kubectl(tmp_path, LISTENS, port=4711)
-    way = PortForward(str(kubectl.path), "infra/gw:8443", ["--context", "prod"], AttachTimes(), is_plain=False)
+    way = PortForward(
+        str(kubectl.path), Service("infra", "gw", 8443), ["--context", "prod"], AttachTimes(), is_plain=False
+    )
 
     assert await way.reach() == await way.reach() == Reached("https://gw.infra.svc:8443", 4711)
     assert len(kubectl.living()) == 1
@@ -87,7 +90,7 @@ async def test_a_port_forward_that_does_not_open_says_why_and_leaves_no_process(
     kubectl = Kubectl(tmp_path, body)
     # Long enough for a program to start and fail, where that is what is awaited.
     within = timedelta(seconds=0.5 if body == SILENT else LIMIT)
-    way = PortForward(str(kubectl.path), "infra/gw", [], AttachTimes(forward=within), is_plain=True)
+    way = PortForward(str(kubectl.path), Service("infra", "gw"), [], AttachTimes(forward=within), is_plain=True)
 
     with pytest.raises(WayClosed) as closed:
         await way.reach()
@@ -98,7 +101,7 @@ async def test_a_port_forward_that_does_not_open_says_why_and_leaves_no_process(
 
 async def test_without_kubectl_the_way_out_is_an_address() -> None:
     with pytest.raises(WayClosed, match="--gateway https://"):
-        await PortForward(None, "infra/gw", [], AttachTimes(), is_plain=True).reach()
+        await PortForward(None, Service("infra", "gw"), [], AttachTimes(), is_plain=True).reach()
 
 
 @pytest.fixture
@@ -237,10 +240,12 @@ def test_a_token_that_is_refused_is_read_again_once_and_no_token_shows_anywhere(
 @pytest.mark.parametrize(
     ("options", "sentence", "code"),
     [
-        ("", "It is not known where the gateway is.", 255),
+        # This kubeconfig's API server answers nobody, so the labels cannot be asked for.
+        ("", "No answer from the Kubernetes API at 127.0.0.1:1 to list services", 255),
+        ("--gateway-plain", "Without TLS nothing proves that a Service is the gateway", 255),
         ("--gateway http://gw.example.com", "must be an https address", 2),
         ("--gateway https://user:pw@gw.example.com", "must be an https address", 2),
-        ("--gateway-service gw", "must be a Service as NAMESPACE/NAME", 2),
+        ("--gateway-service infra/GW", "must be a Service as NAMESPACE/NAME", 2),
         ("--detach-keys hyper-x", "separated by commas, each a letter, a digit, or ctrl-", 2),
         ("--as-service-account robot", "must be a service account as NAMESPACE/NAME", 2),
         ("--view --takeover", "give one of the two", 2),
@@ -249,8 +254,6 @@ def test_a_token_that_is_refused_is_read_again_once_and_no_token_shows_anywhere(
     ],
 )
 def test_what_cannot_work_is_told_in_a_sentence(anna: Path, options: str, sentence: str, code: int) -> None:
-    import subprocess
-
     ended = subprocess.run(
         [AGENTTERMINAL, "attach", NAME, "--kubeconfig", str(anna), *options.split()],
         capture_output=True,
