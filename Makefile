@@ -93,6 +93,7 @@ endif
 endif
 ifeq ($(filter chart,$(WITHOUT)),)
 	@$(BIN)/python -m tests.chart.helm
+	@$(BIN)/python -m tests.chart.scoring
 endif
 
 sdks: venv

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chart.helm import Helm, prepare_helm
+from tests.chart.scoring import prepare_kube_score
 from tests.chart.site import Site, prepare_site
 
 HERE = Path(__file__).parent
@@ -32,6 +33,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     with capture.global_and_fixture_disabled() if capture is not None else contextlib.nullcontext():
         if mine:
             prepare_helm()
+        if any("program" in getattr(item, "fixturenames", ()) for item in mine):
+            prepare_kube_score()
         if any("site" in getattr(item, "fixturenames", ()) for item in mine):
             prepare_site()
 

@@ -32,6 +32,59 @@ where it is; values that contradict each other, and a switch whose kind the clus
 
 
 @dataclass(frozen=True)
+class Finding:
+    """
+    Something that kube-score says about the chart, and why it stays.
+
+    Args:
+        check: Its name for the check.
+        summary: What it says.
+        reason: Why the chart is like that.
+        way_out: The value that ends it; empty where it is so on purpose.
+    """
+
+    check: str
+    summary: str
+    reason: str
+    way_out: str
+
+
+FINDINGS: Final = (
+    Finding(
+        "container-resources",
+        "CPU limit is not set",
+        "A leader that is throttled renews its Lease late, and a gateway's frames wait.",
+        "",
+    ),
+    Finding(
+        "container-image-pull-policy",
+        "ImagePullPolicy is not set to Always",
+        "A node that has the image needs no registry to start a pod. `image.digest` keeps it from being another.",
+        "`image.pullPolicy`",
+    ),
+    Finding(
+        "pod-networkpolicy",
+        "The pod does not have a matching NetworkPolicy",
+        "Which addresses Sprites, the API server and your scraper have is known to you alone.",
+        "`networkPolicy.enabled`",
+    ),
+    Finding(
+        "deployment-has-host-podantiaffinity",
+        "Deployment does not have a host podAntiAffinity set",
+        "`topologySpreadConstraints` ask for nodes of their own, which a cluster of one node can meet as well.",
+        "",
+    ),
+    Finding(
+        "deployment-replicas",
+        "Deployment few replicas",
+        "Said where a value file asks for one replica. The default is two.",
+        "`replicas`",
+    ),
+)
+"""All that it says under the ten value files of tests/chart/values, checks included that it makes only when asked."""
+
+
+@dataclass(frozen=True)
 class Value:
     """
     One value of the chart.
@@ -78,7 +131,20 @@ def render_chart_page() -> str:
     for title, inside in (("## Values", False), ("## Values of the gateway", True)):
         rows = [value for value in values if (value.path.split(".")[0] == "gateway") is inside]
         parts.append(f"{title}\n\n| Value | Default | Meaning |\n| --- | --- | --- |\n" + "".join(map(_render, rows)))
+    parts.append(_render_findings())
     return "\n".join(parts)
+
+
+def _render_findings() -> str:
+    rows = "".join(
+        f"| `{one.check}` | {one.summary} | {one.reason} | {one.way_out or 'none: on purpose'} |\n" for one in FINDINGS
+    )
+    return (
+        "## What linters find\n\n"
+        "[kube-score](https://github.com/zegl/kube-score) reads what the chart renders under ten value files in our "
+        "tests. What it\nfinds and what stays:\n\n"
+        f"| Check | Says | Why it is so | The way out |\n| --- | --- | --- | --- |\n{rows}"
+    )
 
 
 def _render(value: Value) -> str:
