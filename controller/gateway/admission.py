@@ -9,11 +9,12 @@ for good. Source: gateway.md 6; behaviour cases F21 and F22.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
+from controller.api.session import SpriteState
 from controller.api.terminal import ObjectUnreadable, read_spec, read_status
 from controller.clock import Clock
 from controller.gateway.access import (
@@ -29,7 +30,7 @@ from controller.gateway.access import (
 from controller.gateway.limits import Places
 from controller.gateway.refusals import RefusalCause, Refused, refuse
 from controller.gateway.reviews import Known, Reviews
-from controller.gateway.standing import Presence, Terminal, judge_standing
+from controller.gateway.standing import Presence, Terminal, judge_pause, judge_standing, must_run
 from controller.gateway.wishes import AttachWish, Target, Wish, list_rights
 from controller.kube.credentials import CredentialsUnusable
 from controller.kube.errors import KubeError, NotFound
@@ -64,6 +65,7 @@ class Admission:
         reviews: Where identity and rights are asked for.
         places: How many sockets a person has.
         look: Tells at once what is known of an object.
+        find_state: Asks the platform how an object's sprite is; None where it does not say, in time.
         find_unready: Says in a sentence why this replica cannot serve now; None when it can.
         within: How long reviews and look-up may take together.
         clock: For expiries.
@@ -76,6 +78,7 @@ class Admission:
         places: Places,
         *,
         look: Callable[[Terminal], Presence],
+        find_state: Callable[[Terminal], Awaitable[SpriteState | None]],
         find_unready: Callable[[], str | None],
         within: timedelta,
         clock: Clock,
@@ -84,6 +87,7 @@ class Admission:
         self._reviews = reviews
         self._places = places
         self._look = look
+        self._find_state = find_state
         self._find_unready = find_unready
         self._within = within
         self._clock = clock
@@ -123,7 +127,10 @@ class Admission:
                 "The API server did not say who you are and what you may, in time; try again.",
                 retry_after=_SOON,
             ) from None
-        refusal = judge_standing(terminal, wish, self._look(terminal))
+        presence = self._look(terminal)
+        refusal = judge_standing(terminal, wish, presence)
+        if refusal is None and must_run(wish, presence):
+            refusal = judge_pause(terminal, await self._find_state(terminal))
         if refusal is not None:
             raise Refused(refusal)
         if isinstance(wish, AttachWish):

@@ -21,11 +21,14 @@ from typing import Any, Final, Protocol, assert_never
 
 from aiohttp import web
 
+from controller.api.session import SpriteState
+from controller.api.terminal import TerminalSpec
 from controller.clock import ElapsedClock
 from controller.engine.tokens import TokenBook
 from controller.gateway.chair import Chair, Former
 from controller.gateway.fence_calls import FenceCalls, FenceKube
 from controller.gateway.incarnation import DrawName, Holding, Incarnations, LeaseKube, Life
+from controller.gateway.pauses import Pauses
 from controller.gateway.presence import Presences
 from controller.gateway.room import Room
 from controller.gateway.standing import Presence, Terminal
@@ -158,6 +161,7 @@ class Desk:
         self._sweeper = Sweeper(self._calls, outside.broom, lease_namespace, house=self, luck=luck, clock=clock)
         self._presences = Presences(self._calls, self.find_life, self.spawn, clock)
         self._watch = Watch(outside.watch, namespaces, self._take_change, clock)
+        self._pauses = Pauses(clock)
         self._keys = count(1)
         self._chairs: dict[str, Chair] = {}
         self._rooms: dict[str, Room] = {}
@@ -240,6 +244,11 @@ class Desk:
             held=is_held(named, frozenset(self._sweeper.dead)),
             streaming=room is not None and room.hub.is_streaming,
         )
+
+    async def find_state(self, terminal: Terminal) -> SpriteState | None:
+        """Ask the platform how an object's sprite is, without waking it."""
+        way = self._build_way_to(terminal.raw["metadata"]["namespace"], lambda: terminal.spec)
+        return await self._pauses.find(terminal.uid, way.find_state)
 
     def build_socket(self, protocols: Sequence[str]) -> web.WebSocketResponse:
         """Make the response for an upgrade."""
@@ -359,9 +368,10 @@ class Desk:
         return room
 
     def _build_way(self, room: Room) -> TokenWay:
-        return TokenWay(
-            self._outside.sprites, self._outside.tokens, room.target.namespace, lambda: room.spec, self._clock
-        )
+        return self._build_way_to(room.target.namespace, lambda: room.spec)
+
+    def _build_way_to(self, namespace: str, find_spec: Callable[[], TerminalSpec]) -> TokenWay:
+        return TokenWay(self._outside.sprites, self._outside.tokens, namespace, find_spec, self._clock)
 
     def _build_hub(self, room: Room, recorded: Recorded | None) -> Hub:
         return Hub(

@@ -137,6 +137,7 @@ class Gateway:
             reviews,
             self._places,
             look=terminals.look,
+            find_state=terminals.find_state,
             find_unready=self.find_unready,
             within=times.authenticate,
             clock=clock,

@@ -17,7 +17,7 @@ from controller.gateway.refusals import Refusal, RefusalCause
 from controller.gateway.wishes import ActivityWish, AttachWish, ListWish, Mode, Wish
 
 _A_WHILE: Final = timedelta(seconds=30)
-"""How long what is told here may lag: the metadata of sprites is read this often."""
+"""When to look again at a paused sprite, which nobody announces to have been woken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Terminal:
 
 
 def judge_standing(terminal: Terminal, wish: Wish, presence: Presence) -> Refusal | None:
-    """Tell why the object cannot be had as it is wished; None where it can."""
+    """Tell why the object cannot be had as it is wished; None where it can, but for a pause of its sprite."""
     name, spec, status = terminal.name, terminal.spec, terminal.status
     other = _find_other_session(terminal, wish)
     if other is not None:
@@ -76,15 +76,31 @@ def judge_standing(terminal: Terminal, wish: Wish, presence: Presence) -> Refusa
         )
     if spec.suspend:
         return Refusal(RefusalCause.SUSPENDED, "spec.suspend is true: nothing is attached until it is false.", name)
-    paused = status.sprite is not None and status.sprite.state in (SpriteState.WARM, SpriteState.COLD)
-    if wish.mode is Mode.VIEW and paused and not presence.streaming:
-        return Refusal(
-            RefusalCause.PAUSED,
-            "The sprite is paused, and looking wakes none. Attach to type, or try again once it runs.",
-            name,
-            _A_WHILE,
-        )
     return None
+
+
+def must_run(wish: Wish, presence: Presence) -> bool:
+    """Tell whether the sprite must run already: somebody who only looks wakes none. Where output flows, it does."""
+    return isinstance(wish, AttachWish) and wish.mode is Mode.VIEW and not presence.streaming
+
+
+def judge_pause(terminal: Terminal, state: SpriteState | None) -> Refusal | None:
+    """
+    Refuse a look at a paused sprite.
+
+    Args:
+        terminal: Its status says how the sprite was when something was last written, which may be long ago.
+        state: How the platform says it is; None where it did not answer, and then the status counts.
+    """
+    written = terminal.status.sprite.state if terminal.status.sprite is not None else None
+    if (written if state is None else state) not in (SpriteState.WARM, SpriteState.COLD):
+        return None
+    return Refusal(
+        RefusalCause.PAUSED,
+        "The sprite is paused, and looking wakes none. Attach to type, or try again once it runs.",
+        terminal.name,
+        _A_WHILE,
+    )
 
 
 def _find_other_session(terminal: Terminal, wish: Wish) -> str | None:

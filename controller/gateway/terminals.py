@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
+from controller.api.session import SpriteState
 from controller.gateway.access import Person
 from controller.gateway.standing import Presence, Terminal
 from controller.gateway.wishes import Door, Mode, Target
@@ -117,6 +118,9 @@ class Terminals(Protocol):
 
     def look(self, terminal: Terminal) -> Presence:
         """Tell at once what is known of an object."""
+
+    async def find_state(self, terminal: Terminal) -> SpriteState | None:
+        """Ask the platform how the object's sprite is, without waking it; None where it does not say, in time."""
 
     def build_socket(self, protocols: Sequence[str]) -> web.WebSocketResponse:
         """Make the response that an upgrade is answered with: its pings and bounds are those of who carries it."""

@@ -86,13 +86,17 @@ class TokenWay:
 
     async def is_running(self) -> bool:
         """Tell whether the sprite runs, without waking it."""
+        return await self.find_state() is SpriteState.RUNNING
+
+    async def find_state(self) -> SpriteState | None:
+        """Ask how the sprite is, without waking it; None where that cannot be known."""
         try:
             sprite = await self._sprites.get_sprite(
                 await self._find(), self._find_spec().sprite_name, cause=Cause.METADATA
             )
         except SpritesError:
-            return False
-        return sprite.state is SpriteState.RUNNING
+            return None
+        return sprite.state
 
     async def _find(self) -> Token:
         spec = self._find_spec()

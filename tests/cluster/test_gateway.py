@@ -282,18 +282,40 @@ async def test_viewers_see_everything_type_nothing_and_count_as_presence(
 async def test_a_paused_sprite_is_woken_by_who_types_and_by_nobody_who_looks(
     site: Site, anna: str, visitors: Visitors
 ) -> None:
+    gateway, other = site.gateways[0], site.gateways[1]
+    looker = await run(site.account, "looker", "view")
     name = await run(site.make_terminal)
+    early = await visitors.attach(gateway, anna, name, "?view=true")
+    await early.until(lambda one: bool(one.told("replay")))
+    before = await run(site.world.lab.sprite, name)
     await run(site.world.lab.set_state, name, "warm")
-    viewer = await visitors.attach(site.gateways[1], anna, name, "?view=true")
-    await viewer.hears("Paused")
+
+    # Whoever looked on stays and waits; whoever comes to look, by either door, is told at the door.
+    await early.hears("Paused")
+    session = site.spec(name)["sessionId"]
+    vendors = f"{other.url}{visitors.path(name, f'sdk/v1/sprites/{name}/exec/{session}')}?stdin=false"
+    for token in (anna, looker):
+        assert await visitors.ask(other, token, name, "?view=true") == (409, "Paused")
+        assert await visitors.attempt(f"{other.url}{visitors.path(name)}?view=true", token) == 409
+        assert await visitors.attempt(vendors, token) == 409
+    assert await visitors.ask(gateway, looker, name) == (403, "NoRight")
     asleep = await run(site.world.lab.sprite, name)
-    person = await visitors.attach_to_type(site.gateways[0], anna, name)
+    status = await run(site.world.status, name)
+
+    # No write at rest: the pause stands in no status, and is known at the door all the same.
+    assert status["sprite"]["state"] == "running"
+    assert asleep["true_status"] == "warm"
+    assert asleep["wakes"] == before["wakes"]
+
+    person = await visitors.attach_to_type(gateway, anna, name)
     await person.types(b"awake\n")
     await person.sees(b"awake")
+    await early.sees(b"awake")
+    await visitors.await_answer((200, ""), other, looker, name, "?view=true")
+    late = await visitors.attach(other, looker, name, "?view=true")
+    await late.sees(b"awake")
 
-    assert asleep["true_status"] == "warm"
     assert (await run(site.world.lab.sprite, name))["true_status"] == "running"
-    assert viewer.output == b""
 
 
 async def test_who_attaches_to_an_ended_terminal_gets_a_new_session(site: Site, anna: str, visitors: Visitors) -> None:

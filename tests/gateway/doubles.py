@@ -15,6 +15,7 @@ import orjson
 from aiohttp import web
 from prometheus_client import generate_latest
 
+from controller.api.session import SpriteState
 from controller.clock import Clock, SystemClock
 from controller.gateway.access import BEARER_SUBPROTOCOL, SUBPROTOCOL
 from controller.gateway.metrics import GatewayMetrics, build_gateway_metrics
@@ -121,6 +122,9 @@ class EchoTerminals:
         self.activity: list[str] = []
         self.unready: str | None = None
         self.presence = Presence(held=False, streaming=False)
+        self.state: SpriteState | None = None
+        """How the platform says that the sprite is."""
+        self.state_asked = 0
         self.unwritten = False
         """Cannot write what it should note."""
         self.deaf = False
@@ -133,6 +137,10 @@ class EchoTerminals:
 
     def look(self, terminal: Terminal) -> Presence:
         return self.presence
+
+    async def find_state(self, terminal: Terminal) -> SpriteState | None:
+        self.state_asked += 1
+        return self.state
 
     def build_socket(self, protocols: Sequence[str]) -> web.WebSocketResponse:
         return web.WebSocketResponse(protocols=protocols, compress=False, max_msg_size=64 * 1024, timeout=1)
@@ -234,6 +242,14 @@ class Doors:
             sent["Authorization"] = f"Bearer {token}"
         async with self.http.request(method, f"{self.url}{path}", headers=sent, allow_redirects=False) as answer:
             return Answer(answer.status, dict(answer.headers), await answer.text())
+
+    async def attempt(self, path: str, *, token: str = ANNA) -> int:
+        """Ask for an upgrade that is refused; give the status."""
+        try:
+            async with self.attached(path=path, token=token):
+                return 101
+        except aiohttp.WSServerHandshakeError as error:
+            return error.status
 
     @asynccontextmanager
     async def attached(

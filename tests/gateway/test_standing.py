@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from controller.api.session import SpriteState
 from controller.api.terminal import read_spec, read_status
 from controller.gateway.refusals import RefusalCause
-from controller.gateway.standing import Presence, Terminal, judge_standing
+from controller.gateway.standing import Presence, Terminal, judge_pause, judge_standing, must_run
 from controller.gateway.wishes import ActivityWish, AttachWish, Door, ListWish, Mode, Target, Wish
 from tests.gateway.doubles import NAME, NAMESPACE, build_object
 
@@ -75,11 +76,6 @@ def test_what_was_ended_for_good_is_gone_for_every_wish(one: Terminal, wish: Wis
         (terminal(suspend=True), TAKEOVER, HELD, RefusalCause.SUSPENDED),
         (terminal(suspend=True, ), VIEW, NOBODY, RefusalCause.SUSPENDED),
         (terminal(suspend=True), ACTIVITY, NOBODY, None),
-        # Paused: looking wakes none.
-        (terminal(state="warm"), VIEW, NOBODY, RefusalCause.PAUSED),
-        (terminal(state="cold"), VIEW, NOBODY, RefusalCause.PAUSED),
-        (terminal(state="unknown"), VIEW, NOBODY, None),
-        (terminal(state="warm"), VIEW, Presence(held=False, streaming=True), None),
         (terminal(state="cold"), HOLD, NOBODY, None),
         (terminal(state="warm"), TAKEOVER, HELD, None),
     ],
@@ -89,6 +85,47 @@ def test_the_answer_follows_from_object_wish_and_presence(
 ) -> None:
     refusal = judge_standing(one, wish, presence)
     assert (refusal.cause if refusal is not None else None) == cause
+
+
+@pytest.mark.parametrize(
+    ("wish", "presence", "must"),
+    [
+        (VIEW, NOBODY, True),
+        (VIEW, Presence(held=True, streaming=False), True),
+        (VIEW, Presence(held=False, streaming=True), False),
+        (HOLD, NOBODY, False),
+        (TAKEOVER, HELD, False),
+        (LIST, NOBODY, False),
+        (ACTIVITY, NOBODY, False),
+    ],
+)
+def test_only_for_a_look_the_sprite_must_run_already_and_where_output_flows_it_does(
+    wish: Wish, presence: Presence, *, must: bool
+) -> None:
+    assert must_run(wish, presence) is must
+
+
+@pytest.mark.parametrize(
+    ("written", "told", "is_refused"),
+    [
+        # What the platform says now outweighs what was written once, both ways.
+        ("running", SpriteState.WARM, True),
+        ("running", SpriteState.COLD, True),
+        ("warm", SpriteState.RUNNING, False),
+        ("cold", SpriteState.UNKNOWN, False),
+        # Where it says nothing, what was written counts.
+        ("warm", None, True),
+        ("cold", None, True),
+        ("running", None, False),
+        ("unknown", None, False),
+    ],
+)
+def test_a_look_at_a_paused_sprite_is_refused_by_the_platforms_own_word(
+    written: str, told: SpriteState | None, *, is_refused: bool
+) -> None:
+    refusal = judge_pause(terminal(state=written), told)
+    assert (refusal is not None) is is_refused
+    assert refusal is None or (refusal.cause, refusal.code) == (RefusalCause.PAUSED, 409)
 
 
 @pytest.mark.parametrize(

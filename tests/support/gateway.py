@@ -5,6 +5,7 @@ The gateway for tests: as a process of its own, with people at its doors who hav
 """
 
 import asyncio
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -45,12 +46,13 @@ class GatewayProcess(CommandProcess):
             "LOG_FORMAT": "json",
             "DEBUG": "1",
         }
+        self._scheme = "https" if "GATEWAY_TLS_CERT_FILE" in settings else "http"
         super().__init__("gateway", kubeconfig, {**own, **settings})
 
     @property
     def url(self) -> str:
         """Where its doors are."""
-        return f"http://127.0.0.1:{self._find_open()['port']}"
+        return f"{self._scheme}://127.0.0.1:{self._find_open()['port']}"
 
     @property
     def incarnation(self) -> str:
@@ -151,15 +153,34 @@ class Visitors:
             body = await answer.json()
         return answer.status, "" if answer.status == 200 else str(body["details"]["causes"][0]["reason"])
 
+    async def await_answer(
+        self, wanted: tuple[int, str], gateway: GatewayProcess, token: str, name: str, query: str = ""
+    ) -> None:
+        """Ask until it is answered so, bounded."""
+        for _ in range(100):
+            if (told := await self.ask(gateway, token, name, query)) == wanted:
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"It was answered {told} to the end.")
+
+    async def attempt(self, url: str, token: str) -> int:
+        """Ask for an upgrade at an address that is refused, and give the status."""
+        try:
+            async with self._http.ws_connect(url, headers={"Authorization": f"Bearer {token}"}):
+                return 101
+        except aiohttp.WSServerHandshakeError as error:
+            return error.status
+
     async def close(self) -> None:
         """Let everybody go."""
         await self._stack.aclose()
 
 
 @asynccontextmanager
-async def visiting(namespace: str) -> AsyncIterator[Visitors]:
-    """Let people come, for the length of a `with` block."""
-    async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as readers:
+async def visiting(namespace: str, *, trust: ssl.SSLContext | None = None) -> AsyncIterator[Visitors]:
+    """Let people come, for the length of a `with` block; `trust` is for gateways that end TLS."""
+    connector = None if trust is None else aiohttp.TCPConnector(ssl=trust)
+    async with aiohttp.ClientSession(connector=connector) as http, asyncio.TaskGroup() as readers:
         visitors = Visitors(http, readers, namespace)
         try:
             yield visitors
