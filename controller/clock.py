@@ -53,3 +53,8 @@ class SystemClock:
     async def sleep(self, delay: timedelta) -> None:
         """Wait on the running loop."""
         await asyncio.sleep(max(0.0, delay.total_seconds()))
+
+
+def read_monotonic_seconds() -> float:
+    """Read the monotonic clock as a number: for what runs for every frame, where a `timedelta` would be felt."""
+    return time.monotonic()

@@ -16,6 +16,8 @@ from controller.api.names import GATEWAY_FIELD_MANAGER
 from controller.cli.login import choose_login
 from controller.cli.own_token import build_own_token
 from controller.clock import SystemClock
+from controller.engine.liveness import LoopLag
+from controller.engine.settings import LivenessSettings
 from controller.engine.tokens import TokenBook
 from controller.gateway.desk import Desk, Outside
 from controller.gateway.metrics import GatewayMetrics, build_gateway_metrics
@@ -29,6 +31,7 @@ from controller.plan.fence_tenure import RULES
 from controller.settings import GatewayProcessSettings, environment, read_gateway_settings
 from controller.settings.table import Reader, render_settings_help
 from controller.sprites.client import SpritesClient
+from controller.sprites.reports import CallReport
 
 log: Final = logging.getLogger(__name__)
 
@@ -114,7 +117,7 @@ async def run_gateway(settings: GatewayProcessSettings, kube_settings: KubeSetti
         open_kube(kube_settings) as lookout,
         open_kube(quick) as fence,
         open_kube(quicker) as leases,
-        SpritesClient(settings.sprites, clock, lambda _: None) as sprites,
+        SpritesClient(settings.sprites, clock, lambda report: _count_sprites_call(metrics, report)) as sprites,
     ):
         tokens = TokenBook(kube, clock, build_own_token(settings.own_token))
         desk = Desk(
@@ -128,15 +131,16 @@ async def run_gateway(settings: GatewayProcessSettings, kube_settings: KubeSetti
             draw=_draw_name,
         )
         gateway = Gateway(settings.gateway, kube, desk, metrics, clock)
+        lag = LoopLag(clock, LivenessSettings(), metrics.note_loop_lag)
         await gateway.start()
         log.info("The gateway starts.", extra={"server": credentials.server, "sprites": settings.sprites.base_url})
         try:
-            await _serve(gateway, desk, asked)
+            await _serve(gateway, desk, lag, asked)
         finally:
             await gateway.stop()
 
 
-async def _serve(gateway: Gateway, desk: Desk, asked: asyncio.Event) -> None:
+async def _serve(gateway: Gateway, desk: Desk, lag: LoopLag, asked: asyncio.Event) -> None:
     """Run doors and desk, until we are asked to end or one of them fails."""
 
     async def end_when_asked() -> None:
@@ -150,6 +154,7 @@ async def _serve(gateway: Gateway, desk: Desk, asked: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(desk.run(), name="desk")
             group.create_task(gateway.run(), name="doors")
+            group.create_task(lag.run(), name="loop lag")
             group.create_task(end_when_asked(), name="end")
     except* _AskedToEnd:
         log.debug("Everything was let go.")
@@ -161,3 +166,7 @@ def _draw_name() -> str:
 
 def _count_kube_call(metrics: GatewayMetrics, report: KubeCallReport) -> None:
     metrics.count_kube_call(report.verb, report.resource, report.outcome, report.duration)
+
+
+def _count_sprites_call(metrics: GatewayMetrics, report: CallReport) -> None:
+    metrics.count_sprites_call(report.route, report.cause, report.outcome, report.duration)

@@ -33,6 +33,7 @@ from controller.gateway.presence import Presences
 from controller.gateway.room import Room
 from controller.gateway.standing import Presence, Terminal
 from controller.gateway.stream import (
+    BothDelays,
     Client,
     ClientTooSlow,
     Dialect,
@@ -99,6 +100,13 @@ class DeskMetrics(Protocol):
     def count_refused_input(self, cause: str) -> None:
         """Count a frame of input that was not let through."""
 
+    @property
+    def delays(self) -> BothDelays:
+        """Where it is counted how long frames stay here."""
+
+    def observe_watch(self, measure: Callable[[], timedelta]) -> None:
+        """Name the function that tells how long the watch has been silent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outside:
@@ -161,6 +169,7 @@ class Desk:
         self._sweeper = Sweeper(self._calls, outside.broom, lease_namespace, house=self, luck=luck, clock=clock)
         self._presences = Presences(self._calls, self.find_life, self.spawn, clock)
         self._watch = Watch(outside.watch, namespaces, self._take_change, clock)
+        metrics.observe_watch(lambda: self._watch.silence)
         self._pauses = Pauses(clock)
         self._keys = count(1)
         self._chairs: dict[str, Chair] = {}
@@ -270,6 +279,7 @@ class Desk:
             settings=self._streams,
             size=_find_size(request),
             on_auth=lambda text: self.spawn(_renew(client, request.leave, text)),
+            delays=self._metrics.delays,
         )
         room = self._open_room(request)
         await room.hub.wait_until_open()

@@ -6,30 +6,44 @@ zeros from the start. The labels are the enums of this room; what the process as
 under the same names as the operator's.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 from controller import __version__
 from controller.gateway.chair import Former
 from controller.gateway.refusals import RefusalCause
-from controller.gateway.stream import RefusedFor
+from controller.gateway.stream import BOUNDS_SECONDS, BothDelays, RefusedFor
 from controller.gateway.terminals import EndCause
 from controller.gateway.wishes import Route
-from controller.metrics import KUBE_OUTCOMES, OTHER, RESOURCES, VERBS
+from controller.metrics import (
+    CAUSES,
+    KUBE_OUTCOMES,
+    OTHER,
+    RESOURCES,
+    ROUTES,
+    SPRITES_OUTCOMES,
+    VERBS,
+)
 from controller.plan.fence_closing import Ending
 
 OK: Final = "Ok"
 """The answer of a request that was not refused."""
 
+IN: Final = "in"
+OUT: Final = "out"
+
 ANSWERS: Final = (OK, *RefusalCause)
 
-DIRECTIONS: Final = ("in", "out")
+DIRECTIONS: Final = (IN, OUT)
 
 LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "agentterminal_build_info": {"version": ("the version that runs",)},
@@ -38,9 +52,12 @@ LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "agentterminal_gateway_endings_total": {"ending": tuple(Ending)},
     "agentterminal_gateway_takeover_duration_seconds": {"former": tuple(Former)},
     "agentterminal_gateway_bytes_total": {"direction": DIRECTIONS},
+    "agentterminal_gateway_delay_seconds": {"direction": DIRECTIONS},
     "agentterminal_gateway_frames_refused_total": {"cause": tuple(RefusedFor)},
     "agentterminal_kube_calls_total": {"verb": VERBS, "resource": RESOURCES, "outcome": KUBE_OUTCOMES},
     "agentterminal_kube_call_duration_seconds": {"verb": VERBS},
+    "agentterminal_sprites_calls_total": {"route": ROUTES, "cause": CAUSES, "outcome": SPRITES_OUTCOMES},
+    "agentterminal_sprites_call_duration_seconds": {"route": ROUTES},
 }
 """Every label and its closed list of values."""
 
@@ -48,6 +65,39 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 _LONG_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0)
 """A takeover from a dead replica takes 7 to 15 s."""
+
+
+class _Delayed(Collector):
+    """
+    The delays of frames, rendered when somebody scrapes: the library's histogram takes a lock for each of them.
+
+    Args:
+        delays: What was counted.
+    """
+
+    def __init__(self, delays: BothDelays) -> None:
+        self._delays = delays
+
+    def describe(self) -> Iterable[Metric]:
+        """Name the metric without its values, which is all that registration needs."""
+        return [
+            HistogramMetricFamily(
+                "agentterminal_gateway_delay_seconds",
+                "How long terminal bytes stay here: from the read of a frame until it was handed to the system for a "
+                "person (out) or for the session (in); what goes out in one piece counts once, by what waited longest.",
+                labels=["direction"],
+            )
+        ]
+
+    def collect(self) -> Iterable[Metric]:
+        """Render now."""
+        bounds = [*map(str, BOUNDS_SECONDS), "+Inf"]
+        for family in self.describe():
+            assert isinstance(family, HistogramMetricFamily)
+            for direction, delays in ((IN, self._delays.input), (OUT, self._delays.output)):
+                buckets = list(zip(bounds, map(float, accumulate(delays.counts)), strict=True))
+                family.add_metric([direction], buckets, delays.sum_seconds)
+            yield family
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +117,12 @@ class GatewayMetrics:
     refused_frames: Counter
     kube_calls: Counter
     kube_call_duration: Histogram
+    sprites_calls: Counter
+    sprites_call_duration: Histogram
+    watch_silent: Gauge
+    loop_lag: Gauge
+    delays: BothDelays
+    """How long frames stay here: whoever carries them counts it there."""
 
     def count_request(self, route: str, answer: str) -> None:
         """Count one request by its route and its answer: `Ok`, or the cause of the refusal."""
@@ -99,14 +155,24 @@ class GatewayMetrics:
 
     def count_bytes(self, *, sent: int, received: int) -> None:
         """Count terminal bytes to and from people."""
-        self.carried.labels("out").inc(sent)
-        self.carried.labels("in").inc(received)
+        self.carried.labels(OUT).inc(sent)
+        self.carried.labels(IN).inc(received)
 
     def count_kube_call(self, verb: str, resource: str, outcome: str, duration: timedelta) -> None:
         """Count one exchange with the Kubernetes API."""
         verb = _admit(verb, VERBS)
         self.kube_calls.labels(verb, _admit(resource, RESOURCES), _admit(outcome, KUBE_OUTCOMES)).inc()
         self.kube_call_duration.labels(verb).observe(duration.total_seconds())
+
+    def count_sprites_call(self, route: str, cause: str, outcome: str, duration: timedelta) -> None:
+        """Count one exchange with the Sprites API; a socket counts until it is announced."""
+        route = _admit(route, ROUTES)
+        self.sprites_calls.labels(route, _admit(cause, CAUSES), _admit(outcome, SPRITES_OUTCOMES)).inc()
+        self.sprites_call_duration.labels(route).observe(duration.total_seconds())
+
+    def note_loop_lag(self, lag: timedelta) -> None:
+        """Note by how much the event loop was late just now."""
+        self.loop_lag.set(lag.total_seconds())
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Render everything for a scrape: the body, and the content type that `Accept` chose."""
@@ -117,6 +183,10 @@ class GatewayMetrics:
         """Name the function that counts open sockets at each scrape."""
         self.sockets.set_function(count)
 
+    def observe_watch(self, measure: Callable[[], timedelta]) -> None:
+        """Name the function that is asked at each scrape how long the watch has been silent."""
+        self.watch_silent.set_function(lambda: measure().total_seconds())
+
 
 def build_gateway_metrics() -> GatewayMetrics:
     """Build every metric at zero, in a fresh registry."""
@@ -124,8 +194,11 @@ def build_gateway_metrics() -> GatewayMetrics:
     ProcessCollector(registry=registry)
     build = Gauge("agentterminal_build_info", "1, with the version that runs.", ["version"], registry=registry)
     build.labels(__version__).set(1)
+    delays = BothDelays()
+    registry.register(_Delayed(delays))
     metrics = GatewayMetrics(
         registry=registry,
+        delays=delays,
         requests=Counter(
             "agentterminal_gateway_requests_total",
             "Requests at the gateway's doors, by route and answer: `Ok`, or why they were refused.",
@@ -193,6 +266,29 @@ def build_gateway_metrics() -> GatewayMetrics:
             buckets=_BUCKETS,
             registry=registry,
         ),
+        sprites_calls=Counter(
+            "agentterminal_sprites_calls_total",
+            "Calls to the Sprites API, by route, cause and outcome.",
+            ["route", "cause", "outcome"],
+            registry=registry,
+        ),
+        sprites_call_duration=Histogram(
+            "agentterminal_sprites_call_duration_seconds",
+            "How long a call to the Sprites API took.",
+            ["route"],
+            buckets=_BUCKETS,
+            registry=registry,
+        ),
+        watch_silent=Gauge(
+            "agentterminal_gateway_watch_silent_seconds",
+            "For how long the watch of the terminals has told nothing, bookmarks included, which come once a minute.",
+            registry=registry,
+        ),
+        loop_lag=Gauge(
+            "agentterminal_loop_lag_seconds",
+            "By how much the event loop was late when it was last measured.",
+            registry=registry,
+        ),
     )
     for answer in ANSWERS:
         metrics.requests.labels(Route.ATTACH, answer)
@@ -224,8 +320,9 @@ def render_gateway_metrics() -> str:
         "## The gateway",
         "",
         (
-            "Served at `/metrics` on a port of its own, beside `agentterminal_build_info`, the two "
-            "`agentterminal_kube_` metrics and `process_`, which mean the same as above. Generated from "
+            "Served at `/metrics` on a port of its own, beside `agentterminal_build_info`, "
+            "`agentterminal_loop_lag_seconds`, the two `agentterminal_kube_` metrics, the two "
+            "`agentterminal_sprites_call` metrics and `process_`, which mean the same as above. Generated from "
             "`controller/gateway/metrics.py`."
         ),
         "",

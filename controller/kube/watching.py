@@ -83,8 +83,14 @@ class Watch:
         self._on_change = on_change
         self._clock = clock
         self._unlisted = len(namespaces) if namespaces else 1
+        self._heard = dict.fromkeys(namespaces or (None,), clock.monotonic())
         self.listed = asyncio.Event()
         """Every object was seen once."""
+
+    @property
+    def silence(self) -> timedelta:
+        """How long nothing was heard, bookmarks included, of the namespace where it is longest."""
+        return self._clock.monotonic() - min(self._heard.values())
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -128,12 +134,14 @@ class Watch:
                 uids.add(raw["metadata"]["uid"])
                 self._on_change(Seen(raw))
             version = page.resource_version
+            self._heard[namespace] = self._clock.monotonic()
         self._on_change(Relisted(namespace, frozenset(uids)))
         return version
 
     async def _follow(self, namespace: str | None, version: str) -> AsyncGenerator[str, None]:
         async for event in self._kube.watch(namespace=namespace, resource_version=version):
             raw = event["object"]
+            self._heard[namespace] = self._clock.monotonic()
             match event.get("type"):
                 case "ADDED" | "MODIFIED":
                     self._on_change(Seen(raw))

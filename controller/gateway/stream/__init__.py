@@ -52,6 +52,7 @@ The alternatives that were refused are in docs/decisions/2026-11-30-gateway-stre
 """
 
 from controller.gateway.stream.client import Client, Dialect, Role, build_socket
+from controller.gateway.stream.delays import BOUNDS_SECONDS, BothDelays, Delays
 from controller.gateway.stream.frames import Resize, Word
 from controller.gateway.stream.hub import (
     ClientTooSlow,
@@ -72,8 +73,11 @@ from controller.gateway.stream.typist import MayType
 from controller.gateway.stream.way import SpriteWay, Way
 
 __all__ = [
+    "BOUNDS_SECONDS",
+    "BothDelays",
     "Client",
     "ClientTooSlow",
+    "Delays",
     "Dialect",
     "Hub",
     "InputLost",

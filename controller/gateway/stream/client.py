@@ -21,6 +21,7 @@ from typing import Final
 
 from aiohttp import WSMsgType, web
 
+from controller.gateway.stream.delays import BothDelays
 from controller.gateway.stream.frames import (
     CLEAR,
     Auth,
@@ -65,7 +66,8 @@ class Dialect(Enum):
 
 
 Incoming = bytes | ClientFrame
-TakeIncoming = Callable[[Incoming], Awaitable[None]]
+TakeIncoming = Callable[[Incoming], Awaitable[bool]]
+"""Takes a frame, and tells whether it went on to the session: it may also be kept for later, or refused."""
 
 
 def build_socket(settings: StreamSettings, *, protocols: Sequence[str] = ()) -> web.WebSocketResponse:
@@ -97,6 +99,7 @@ class Client:
         settings: Its bounds.
         size: Of its window, where the request told it.
         on_auth: Given a fresh token that the client sent; None where none is expected.
+        delays: Where it is counted how long frames stay here; None where nobody wants to know.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class Client:
         settings: StreamSettings,
         size: Resize | None = None,
         on_auth: Callable[[str], None] | None = None,
+        delays: BothDelays | None = None,
     ) -> None:
         self.socket_id = socket_id
         self.role = role
@@ -123,7 +127,9 @@ class Client:
         self._abort = abort
         self._settings = settings
         self._on_auth = on_auth
-        self._queue: deque[str | bytes] = deque()
+        self._delays = delays or BothDelays()
+        self._queue: deque[tuple[str | bytes, float]] = deque()
+        """What waits for the person, each with the moment at which it came."""
         self._queue_bytes = settings.queue_bytes
         self._queue_frames = settings.queue_frames
         self._wake = asyncio.Event()
@@ -164,7 +170,7 @@ class Client:
             self.end(Ending.TOO_SLOW)
             return
         self.queued_bytes = waiting
-        self._queue.append(frame)
+        self._queue.append((frame, self._delays.output.now()))
         self._wake.set()
 
     def tell(self, word: Word, text: str) -> None:
@@ -203,7 +209,8 @@ class Client:
             self._queue.clear()
         if ending is not Ending.EXITED:
             last = [*last, render_closing(ending, detail)]
-        self._queue.extend(last)
+        now = self._delays.output.now()
+        self._queue.extend((frame, now) for frame in last)
         self._wake.set()
         self._farewell = self._loop.call_later(self._settings.farewell.total_seconds(), self._abort)
 
@@ -250,7 +257,7 @@ class Client:
         return ending
 
     async def _send(self) -> None:
-        queue, socket = self._queue, self._socket
+        queue, socket, delays = self._queue, self._socket, self._delays.output
         with contextlib.suppress(ConnectionError):
             while True:
                 if not queue:
@@ -260,7 +267,7 @@ class Client:
                     self._wake.clear()
                     await self._wake.wait()
                     continue
-                frame = queue.popleft()
+                frame, since = queue.popleft()
                 self._stuck_since = self._spoke = self._loop.time()
                 if isinstance(frame, str):
                     self.queued_bytes -= len(frame)
@@ -272,6 +279,8 @@ class Client:
                     self._sent_bytes += len(frame)
                     self._moved = self._spoke
                     await socket.send_bytes(frame)
+                    # What goes as one message counts once, by what waited longest.
+                    delays.note(since)
                 self._stuck_since = None
             # `close` of the library would drop the connection at once where somebody reads from it, as we do.
             code = CLOSINGS[self._ending].code.to_bytes(2, "big")
@@ -280,7 +289,7 @@ class Client:
     def _join(self, frame: bytes) -> bytes:
         joined, size = [frame], len(frame)
         queue = self._queue
-        while queue and size < JOINED_BYTES and isinstance(following := queue[0], bytes):
+        while queue and size < JOINED_BYTES and isinstance(following := queue[0][0], bytes):
             joined.append(following)
             size += len(following)
             queue.popleft()
@@ -299,7 +308,9 @@ class Client:
                         if message.data:
                             self._moved = self._loop.time()
                             self._received_bytes += len(message.data)
-                            await take(message.data)
+                            since = self._delays.input.now()
+                            if await take(message.data):
+                                self._delays.input.note(since)
                     case WSMsgType.TEXT:
                         await self._take_text(read_client_frame(message.data), take)
                     case WSMsgType.PING:

@@ -405,10 +405,11 @@ class Hub:
                     self._fanouts.remove(fanout)
                     self._stop(fanout)
 
-    async def _take(self, client: Client, frame: Incoming) -> None:
+    async def _take(self, client: Client, frame: Incoming) -> bool:
+        """Do with a frame what its sender may have done, and tell whether it was sent to the session."""
         match frame:
             case Auth() | Unknown():
-                return
+                return False
             case bytes() | Resize() | Signal():
                 pass
             case _:
@@ -419,22 +420,23 @@ class Hub:
             if isinstance(frame, bytes):
                 self._on_news(InputRefused(client.socket_id, RefusedFor.VIEWER))
                 self._refuse(client, "You are looking on; attach to type instead.")
-            return
+            return False
         typist = self._typist
         if typist is not None and typist.client is client:
             self._heard = self._loop.time()
             taken = await typist.type(frame)
             if taken is Taken.SENT:
-                return
+                return True
             if taken is Taken.REFUSED:
                 if isinstance(frame, bytes):
                     self._on_news(InputRefused(client.socket_id, RefusedFor.STALE))
                 if client.ending is None and isinstance(frame, bytes):
                     self._refuse(client, "The terminal is not yours any more, or the connection broke.")
-                return
+                return False
         if isinstance(frame, bytes):
             # A size is remembered anyway, and a signal that comes late hits another moment.
             self._keep(client, frame)
+        return False
 
     def _keep(self, client: Client, frame: bytes) -> None:
         backlog = self._backlogs.get(client)

@@ -153,6 +153,9 @@ class Crowd:
             await clock.sleep(duration)
             ended = clock.monotonic()
             spent = (read_cpu(gateway) - cpu[0], read_cpu(loader) - cpu[1])
+        for number, sink in self.through.items():
+            if sink.has_ended:
+                raise BenchFailed(f"The socket of stream {number} has ended while it talked: {sink.farewell}.")
         made = [stream.made for stream in self._source.streams.values()]
         async with asyncio.TaskGroup() as group:
             for number, sink in chain(self.through.items(), self.direct.items()):

@@ -46,6 +46,8 @@ class Sink:
         self.lost_bytes = 0
         self.disordered_bytes = 0
         self.has_ended = False
+        self.farewell = "no reason"
+        """Why it ended, in the word of the gateway."""
         self._rest = b""
         self._changed = asyncio.Event()
         self._is_holding = False
@@ -105,6 +107,8 @@ class Sink:
         if told.get("word") == HOLDING:
             self._is_holding = True
             self._changed.set()
+        if told.get("type") == "closed":
+            self.farewell = str(told.get("reason"))
 
     async def wait_until_holding(self) -> None:
         """Wait until the gateway says that input counts."""
@@ -130,7 +134,7 @@ class Sink:
             async with asyncio.timeout(ANSWER_WITHIN.total_seconds()):
                 while not met():
                     if alive and self.has_ended:
-                        raise BenchFailed(f"The socket of stream {self.number} has ended.")
+                        raise BenchFailed(f"The socket of stream {self.number} has ended: {self.farewell}.")
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:

@@ -123,7 +123,8 @@ class StreamSource:
                 stream = streams[turn % len(streams)]
                 frame = stream.make_frame()
                 for outlet in stream.outlets:
-                    outlet.write(frame)
+                    if not outlet.is_closing():
+                        outlet.write(frame)
                 turn += 1
             await asyncio.sleep(TICK.total_seconds())
 
