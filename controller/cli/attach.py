@@ -188,7 +188,7 @@ def _attach(name: str, mode: AttachMode, options: _Options) -> int:
     if received is not None or farewell is None:
         return 128 + (received or signal.SIGINT)
     if farewell.sentence:
-        click.echo(farewell.sentence, err=True)
+        click.echo(f"[aterm] {farewell.sentence}", err=True)
     return farewell.exit_code
 
 

@@ -7,9 +7,10 @@ and ends with 1 and one sentence where it did not.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from signal import Signals
@@ -26,15 +27,22 @@ from controller.lab.control_plane import Completed
 from controller.lab.emulator import Isolation
 from controller.lab.process_table import find_process, is_ignoring
 from controller.lab.processes import run_until_signalled
-from controller.lab.world import SPRITE, HoldTask, World, WorldFailed
+from controller.lab.window import Window
+from controller.lab.world import PEOPLE, SPRITE, HoldTask, World, WorldFailed
 
-EXPECTED: Final = ("adopted", "launched", "stubborn")
+ADOPTED: Final = "adopted"
+EXPECTED: Final = (ADOPTED, "launched", "stubborn")
 STUBBORN: Final = "stubborn"
 LAUNCHED: Final = "launched"
 EXPIRE_SECONDS: Final = 30
 REFRESH_SECONDS: Final = 5
 """The shortest that `spec.hold` allows: a renewal is worth seeing, and not worth waiting for."""
 IDLE_SECONDS: Final = 3
+KEY_INTERVAL: Final = timedelta(milliseconds=50)
+"""Between two lines of somebody who goes on typing while they are replaced."""
+DETACH_KEYS: Final = "\x10\x11"
+THROWN_OUT: Final = 255
+"""What the client ends with where the socket was closed on it."""
 STEP_WITHIN: Final = timedelta(seconds=30)
 """What is awaited takes less than a second each on an idle machine."""
 LOOK_INTERVAL: Final = timedelta(milliseconds=250)
@@ -50,8 +58,9 @@ def demo_command(*, plain: bool) -> int:
     """
     Watch three terminals live and die: a real API server, the operator, and real processes, all on this machine.
 
-    One terminal is launched, one is adopted, and one ignores SIGTERM until `kubectl patch` ends it. One is held awake
-    while somebody watches, and reaped when nobody does. Every command that is shown is run as it stands. It needs no
+    One terminal is launched, one is adopted, and one ignores SIGTERM until `kubectl patch` ends it. People attach
+    through the gateway, take over from one another and are thrown out. One terminal is held awake while somebody
+    watches, and reaped when nobody does. Every command that is shown is run as it stands. It needs no
     account and no cluster, and when it has ended, no process and no file of it is left but for the binaries in the
     cache folder.
 
@@ -71,16 +80,16 @@ async def tell(teller: Teller, clock: Clock, *, plain: bool) -> None:
     """Tell everything, from the start of the world to the proof that nothing of it is left."""
     world = await build_world(plain=plain)
     started = clock.monotonic()
-    teller.say("Starting etcd, kube-apiserver, a local Sprites API, and the operator with its own, least rights.")
+    teller.say("Starting etcd, kube-apiserver, a local Sprites API, and operator and gateway with their least rights.")
     async with world:
         ready = clock.monotonic()
         teller.say(
             f"Ready after {(ready - started).total_seconds():.0f} s. Sprite {SPRITE} runs session"
-            f" {world.hand_made_session}, which somebody started by hand."
+            f" {world.hand_made_session}, a shell that somebody started by hand."
         )
         async with guarded(world), watching(world, teller):
             await Story(world, teller).tell()
-        teller.say("Stopping the operator, the API server, etcd and the Sprites API.")
+        teller.say("Stopping gateway, operator, API server, etcd and the Sprites API.")
     left = world.find_left()
     if left:
         raise DemoFailed(f"The demo ended, but this was left: {', '.join(left)}.")
@@ -129,10 +138,12 @@ class Story:
 
     world: World
     teller: Teller
+    clock: Clock = field(default_factory=SystemClock)
 
     async def tell(self) -> None:
         """Tell them all."""
         await self.apply()
+        await self.attach()
         if self.world.isolation is Isolation.PLAIN:
             self.teller.say("Without namespaces a sprite has no Tasks API of its own, so no hold is shown here.")
         else:
@@ -157,8 +168,96 @@ class Story:
             row = rows.get(name)
             if row is None or row.process is None:
                 raise DemoFailed(f"Terminal {name} is Ready, but no process of it runs.")
-        if rows["adopted"].session != self.world.hand_made_session:
-            raise DemoFailed(f"Terminal adopted has session {rows['adopted'].session}, which is not the one it names.")
+        if rows[ADOPTED].session != self.world.hand_made_session:
+            raise DemoFailed(f"Terminal {ADOPTED} has session {rows[ADOPTED].session}, which is not the one it names.")
+
+    async def attach(self) -> None:
+        """People attach through the gateway: one types, one looks on, one takes over and is thrown out by a patch."""
+        roles = ", ".join(f"{person} as {role}" for person, role in PEOPLE.items())
+        self.teller.say(
+            f"People attach with their kubeconfigs alone ({roles}), each in a terminal of their own. Anna types:"
+        )
+        anna = await self.sit_down("anna", f"agentterminal attach {ADOPTED}", "You are attached to")
+        await self.type_sum(anna, "anna", 6)
+        self.teller.say("Carla looks on. What she types goes nowhere:")
+        carla = await self.sit_down("carla", f"kubectl aterm view {ADOPTED}", "6 times 7 is 42")
+        carla.type("rm notes\r")
+        await carla.wait_shown("You only look on: what you type is not sent.", within=STEP_WITHIN)
+        self.show_window("carla", carla)
+        await self.take_over(anna)
+        await self.leave(carla)
+
+    async def take_over(self, anna: Window) -> None:
+        """Whoever is replaced is told so, and nothing of what they still type arrives after the other's first key."""
+        self.teller.say("Bert takes over while Anna goes on typing. Anna is told so, and her socket is closed:")
+        bert, typed = await self.replace(anna)
+        code = await anna.wait_ended(within=STEP_WITHIN)
+        self.show_window("anna", anna)
+        if code != THROWN_OUT or "Another socket speaks for this terminal now." not in anna.text:
+            raise DemoFailed(f"Anna was replaced, and her client ended with {code} and without saying so.")
+        await self.type_sum(bert, "bert", 7)
+        received = await self.world.read_received(self.world.hand_made_session)
+        arrived = judge_input(received, typed)
+        self.teller.say(
+            f"Of the {typed} lines that Anna typed meanwhile, the sprite received the first {arrived}, all of them"
+            " before Bert's first key, and none after it."
+        )
+        await self.throw_out(bert)
+
+    async def replace(self, anna: Window) -> tuple[Window, int]:
+        """Let Bert take over while Anna types a line after the other; tell how many she typed."""
+        bert = await self.sit_down("bert", f"agentterminal attach {ADOPTED} --takeover")
+        typed = 0
+        end = self.clock.monotonic() + STEP_WITHIN
+        while not anna.has_ended and self.clock.monotonic() < end:
+            typed += 1
+            anna.type(f": anna {typed}\r")
+            await asyncio.sleep(KEY_INTERVAL.total_seconds())
+        await bert.wait_shown("You are attached to", within=STEP_WITHIN)
+        return bert, typed
+
+    async def throw_out(self, bert: Window) -> None:
+        """A patch by hand closes the socket at once."""
+        self.teller.say("Who speaks stands in the object. A patch that names nobody throws whoever types out:")
+        await self.run(
+            f"""kubectl patch aterm {ADOPTED} --type=merge"""
+            """ -p '{"spec":{"activeSocketId":"","attached":false}}'"""
+        )
+        patched = self.clock.monotonic()
+        code = await bert.wait_ended(within=STEP_WITHIN)
+        took = (self.clock.monotonic() - patched).total_seconds()
+        self.show_window("bert", bert)
+        if code != THROWN_OUT or "This socket was thrown out: the terminal names nobody." not in bert.text:
+            raise DemoFailed(f"Bert was thrown out, and his client ended with {code} and without saying so.")
+        self.teller.say(f"Bert was out {took:.1f} s after the patch. Carla, who only looks, leaves by ctrl-p ctrl-q:")
+
+    async def leave(self, carla: Window) -> None:
+        """Who looks on leaves by the detach keys, and then nobody is attached."""
+        carla.take_lines()
+        carla.type(DETACH_KEYS)
+        code = await carla.wait_ended(within=STEP_WITHIN)
+        self.show_window("carla", carla)
+        if code != 0:
+            raise DemoFailed(f"Carla left, and her client ended with {code} instead of 0.")
+        await self.run(f"kubectl wait aterm {ADOPTED} --for=condition=Attached=false --timeout=30s")
+
+    async def sit_down(self, person: str, line: str, shows: str = "") -> Window:
+        """Show a line and run it in a terminal of one of the people; wait until it shows a text."""
+        self.teller.show_command(line)
+        window = await self.world.open_window(line, person=person)
+        await window.wait_shown(shows, within=STEP_WITHIN)
+        return window
+
+    async def type_sum(self, window: Window, person: str, factor: int) -> None:
+        """Let somebody type a line whose answer only the shell on the other side can give."""
+        window.type(f'echo "{factor} times 7 is $(({factor} * 7))"\r')
+        await window.wait_shown(f"{factor} times 7 is {factor * 7}", within=STEP_WITHIN)
+        self.show_window(person, window)
+
+    def show_window(self, person: str, window: Window) -> None:
+        """Show what is new in somebody's terminal, but for lines typed without end."""
+        lines = [line for line in window.take_lines() if ": anna" not in line]
+        self.teller.show_output("".join(f"{person} | {line}\n" for line in lines))
 
     async def hold(self) -> None:
         """A task of ours keeps the sprite awake while somebody watches; it is renewed, and it goes."""
@@ -293,6 +392,28 @@ class Story:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise DemoFailed(otherwise) from None
+
+
+def judge_input(received: str, typed: int) -> int:
+    """
+    Tell how many of Anna's lines arrived: in their order, without a gap, and all of them before Bert's first. Pure.
+
+    Args:
+        received: All input that arrived at the session.
+        typed: How many lines she typed.
+
+    Raises:
+        DemoFailed: They came otherwise.
+    """
+    before, bert, after = received.partition('echo "7 times 7')
+    arrived = [int(number) for number in re.findall(r": anna (\d+)\r", before)]
+    if not bert or ": anna" in after:
+        raise DemoFailed("Input of whoever was replaced arrived after that of whoever took over.")
+    if "rm notes" in received:
+        raise DemoFailed("Input of somebody who only looks arrived.")
+    if arrived != list(range(1, len(arrived) + 1)) or len(arrived) > typed:
+        raise DemoFailed(f"Of the {typed} lines that Anna typed these arrived: {arrived}.")
+    return len(arrived)
 
 
 def _tell_time(task: HoldTask) -> str:

@@ -12,7 +12,7 @@ import yaml
 from controller.errors import AgentTerminalError
 from controller.lab.binaries import build_progress, find_binaries, read_binaries_settings
 from controller.lab.emulator import Isolation
-from controller.lab.rights import read_gateway_rules, read_rules
+from controller.lab.rights import read_gateway_rules, read_people_rules, read_rules
 from controller.lab.world import World, WorldSettings
 from controller.settings import environment, read_cache_folder
 
@@ -24,6 +24,7 @@ GATEWAY_COMMAND: Final = (*OPERATOR_COMMAND[:-1], "gateway")
 REPOSITORY: Final = Path(__file__).parents[2]
 RULES: Final = REPOSITORY / "charts/agentterminal-operator/files/rules.yaml"
 GATEWAY_RULES: Final = REPOSITORY / "charts/agentterminal-operator/files/gateway-rules.yaml"
+PEOPLE_RULES: Final = REPOSITORY / "charts/agentterminal-operator/files/people-rules.yaml"
 
 PLAIN_HELP: Final = (
     "Run sessions without namespaces, where the system has none. Lost are: a sprite's own /home/sprite, /tmp and"
@@ -40,11 +41,14 @@ async def build_world(*, plain: bool) -> World:
     environ = environment()
     settings = read_binaries_settings(environ, cache=read_cache_folder(environ))
     # What can be missing at once is looked for before what may take minutes.
-    rules, gateway_rules = read_rules(RULES), read_gateway_rules(GATEWAY_RULES)
+    rules, gateway_rules, people = read_rules(RULES), read_gateway_rules(GATEWAY_RULES), read_people_rules(PEOPLE_RULES)
     find_examples()
     binaries = await find_binaries(settings, build_progress())
     isolation = Isolation.PLAIN if plain else Isolation.AUTO
-    return World(binaries, WorldSettings(OPERATOR_COMMAND, rules, environ, isolation, GATEWAY_COMMAND, gateway_rules))
+    return World(
+        binaries,
+        WorldSettings(OPERATOR_COMMAND, rules, environ, isolation, GATEWAY_COMMAND, gateway_rules, people),
+    )
 
 
 def find_examples() -> Path:

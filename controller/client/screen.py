@@ -115,6 +115,7 @@ class Screen:
         self._saved: Any = None
         self._own_output: int | None = None
         self._is_raw = False
+        self._is_inside_line = False
 
     @property
     def is_terminal(self) -> bool:
@@ -161,7 +162,8 @@ class Screen:
         if self._saved is None or not self._is_raw:
             return
         self._is_raw = False
-        undo = self._modes.render_undo()
+        # What is said from here on stands on a line of its own, and the shell's prompt too.
+        undo = self._modes.render_undo() + (b"\r\n" if self._is_inside_line else b"")
         with contextlib.suppress(OSError):
             os.write(self._own_output if self._own_output is not None else self._output, undo)
         # A terminal that hung up cannot be put back, and nobody is there to miss it.
@@ -186,6 +188,8 @@ class Screen:
         """
         if not to_error:
             self._modes.see(data)
+        if data:
+            self._is_inside_line = not data.endswith(b"\n")
         own = self._own_output
         target = self._error if to_error else own if own is not None else self._output
         view = memoryview(data)
@@ -196,9 +200,11 @@ class Screen:
 
     def tell(self, sentence: str) -> None:
         """Show a notice on a line of its own, on standard error."""
-        line = f"\r\n[aterm] {sentence}\r\n" if self._is_raw else f"[aterm] {sentence}\n"
+        before = "\r\n" if self._is_inside_line else ""
+        line = f"{before}[aterm] {sentence}\r\n" if self._is_raw else f"[aterm] {sentence}\n"
         with contextlib.suppress(OSError):
             os.write(self._error, line.encode())
+            self._is_inside_line = False
 
 
 async def _wait_for(descriptor: int, *, writing: bool) -> None:

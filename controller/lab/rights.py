@@ -1,5 +1,5 @@
 """
-The rights of operator and gateway in the lab.
+The rights of operator, gateway and people in the lab.
 
 Problem: a process that is shown as administrator proves nothing about the rights it is installed with. Promise: each
 gets the rules that the chart gives it, out of the same file.
@@ -76,6 +76,17 @@ def read_gateway_rules(path: Path) -> GatewayRules:
     return GatewayRules(**_read(path))
 
 
+def read_people_rules(path: Path) -> Mapping[str, Sequence[Rule]]:
+    """
+    Read the chart's file of what people may be given, by the names of the roles.
+
+    Raises:
+        RulesMissing: There is none.
+    """
+    roles: Mapping[str, Sequence[Rule]] = _read(path)
+    return roles
+
+
 def _read(path: Path) -> Any:
     try:
         text = path.read_text()
@@ -139,6 +150,26 @@ def build_gateway_rights(
         named = [{**rule, "resourceNames": list(names)} for rule in rules.secrets]
         yield f"{_RBAC}/namespaces/{place}/roles", {"metadata": {"name": name}, "rules": named}
         yield f"{_RBAC}/namespaces/{place}/rolebindings", _bind("Role", name, subject)
+
+
+def build_people_rights(
+    rules: Mapping[str, Sequence[Rule]], people: Mapping[str, str], *, namespace: str
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """
+    Build every RBAC object of some people, each with the path it is created at.
+
+    Args:
+        rules: What each role may do.
+        people: The role of each person, who is a service account of that namespace.
+        namespace: Where the terminals and the people are. It has to exist.
+    """
+    for person, role in people.items():
+        subject = {"kind": "ServiceAccount", "name": person, "namespace": namespace}
+        yield (
+            f"{_RBAC}/namespaces/{namespace}/roles",
+            {"metadata": {"name": person}, "rules": list(rules[role])},
+        )
+        yield f"{_RBAC}/namespaces/{namespace}/rolebindings", _bind("Role", person, subject)
 
 
 _OPERATOR: Final = {"kind": "ServiceAccount", "name": OPERATOR_NAME, "namespace": OPERATOR_NAMESPACE}

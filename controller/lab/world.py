@@ -5,7 +5,8 @@ Problem: a control plane, a Sprites API with real processes and an operator are 
 order, and whoever only wants to look should neither do that nor clean up afterwards. Promise: one value that starts
 all three, with a namespace, a token in a Secret, and a sprite in which somebody works already; the operator is a
 process of its own, and so is the gateway where one is wanted, each logged in as a service account with the rights of
-the chart and no more; and all of it is gone afterwards, however we end.
+the chart and no more, and so are the people who sit at terminals of this world; and all of it is gone afterwards,
+however we end.
 """
 
 import asyncio
@@ -13,8 +14,9 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from signal import Signals
@@ -35,16 +37,22 @@ from controller.lab.rights import (
     OPERATOR_NAME,
     OPERATOR_NAMESPACE,
     GatewayRules,
+    Rule,
     Rules,
     build_gateway_rights,
+    build_people_rights,
     build_rights,
 )
+from controller.lab.window import Window
 
 NAMESPACE: Final = "demo"
 SECRET: Final = "sprites-token"
 SPRITE: Final = "dev"
-HAND_MADE: Final = ("sh", "-c", "while :; do date; sleep 2; done")
-"""The session that somebody started before any object names it."""
+HAND_MADE: Final = ("sh", "-i")
+"""The session that somebody started before any object names it: a shell, for whoever attaches to type in."""
+
+PEOPLE: Final = {"anna": "attacher", "bert": "taker", "carla": "viewer"}
+"""Who may sit at a terminal of this world, and the role of the chart that each has; all are service accounts."""
 
 TERMINALS: Final = f"/apis/agentterminal.dev/v1alpha1/namespaces/{NAMESPACE}/agentterminals"
 
@@ -89,6 +97,7 @@ class WorldSettings:
         isolation: What a session's process is.
         gateway_command: What starts the gateway, likewise; None where there is none.
         gateway_rules: What the gateway may do.
+        people_rules: What each role for people may do; empty where there are no people.
     """
 
     operator_command: Sequence[str]
@@ -97,6 +106,7 @@ class WorldSettings:
     isolation: Isolation = Isolation.AUTO
     gateway_command: Sequence[str] | None = None
     gateway_rules: GatewayRules | None = None
+    people_rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict)
 
 
 class World:
@@ -117,6 +127,8 @@ class World:
         """Where the gateway's doors are; empty where there is none."""
         self._operator_ended = asyncio.Event()
         self._janitor: Janitor | None = None
+        self._windows: list[Window] = []
+        self._people: dict[str, Path] = {}
         self._seen: set[HostProcess] = set()
         self._folders: list[Path] = []
         self.hand_made_session = ""
@@ -165,7 +177,14 @@ class World:
             # plane's own cache will not do either: it is older than our kind.
             "KUBECACHEDIR": str(self._plane.directory / "commands-cache"),
             "KUBERC": "off",
-            "PATH": os.pathsep.join([str(self._kubectl.parent), self._settings.environment.get("PATH", os.defpath)]),
+            # `agentterminal` and the kubectl plugin lie beside the Python that runs us.
+            "PATH": os.pathsep.join(
+                [
+                    str(self._kubectl.parent),
+                    str(Path(sys.executable).parent),
+                    self._settings.environment.get("PATH", os.defpath),
+                ]
+            ),
             **({"AGENTTERMINAL_ATTACH_URL": self.gateway_url} if self.gateway_url else {}),
         }
 
@@ -185,6 +204,8 @@ class World:
     async def stop(self) -> None:
         """End everything; stopping twice is fine."""
         try:
+            for window in self._windows:
+                await window.close()
             for child in (self._gateway, self._operator):
                 if child is not None:
                     await stop_child(child)
@@ -222,6 +243,14 @@ class World:
         """
         return await run_line(line, self._require_janitor(), environment=self.environment, within=within)
 
+    async def open_window(self, line: str, *, person: str) -> Window:
+        """Let one of the people run a line in a terminal of their own, with their own kubeconfig; it ends with us."""
+        environment = {**self.environment, "KUBECONFIG": str(self._people[person])}
+        window = await Window.open(line, self._require_janitor(), environment=environment)
+        self._windows.append(window)
+        self._watch_over(window.process_id)
+        return window
+
     async def read_terminals(self) -> Sequence[Mapping[str, Any]]:
         """Read the AgentTerminals of the namespace, in the order of their names."""
         status, answer = await self._plane.request("GET", TERMINALS)
@@ -239,6 +268,11 @@ class World:
         ]
         self._watch_over(*(process.host_pid for process in found))
         return found
+
+    async def read_received(self, session: str) -> str:
+        """Read all input that ever arrived at a session of the sprite, as the sprite itself saw it."""
+        answer = await self._call_lab("GET", f"sprites/{SPRITE}/sessions")
+        return next((str(entry["received"]) for entry in answer["sessions"] if entry["id"] == session), "")
 
     async def read_tasks(self) -> Sequence[HoldTask]:
         """Read the tasks that keep the sprite awake, as the sprite itself lists them."""
@@ -290,8 +324,20 @@ class World:
         await self._create(f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
         for path, right in build_rights(self._settings.rules, secrets={NAMESPACE: [SECRET]}):
             await self._create(path, right)
+        await self._admit_people()
         await self._start_operator()
         await self._start_gateway()
+
+    async def _admit_people(self) -> None:
+        """Give each of the people a role and a kubeconfig."""
+        if not self._settings.people_rules:
+            return
+        for path, right in build_people_rights(self._settings.people_rules, PEOPLE, namespace=NAMESPACE):
+            await self._create(path, right)
+        for person in PEOPLE:
+            self._people[person] = await self._plane.service_account_kubeconfig(
+                NAMESPACE, person, expire_seconds=TOKEN_SECONDS
+            )
 
     async def _start_gateway(self) -> None:
         """Start the gateway, where one is wanted, and wait until its doors are open."""

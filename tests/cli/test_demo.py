@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.sprites, pytest.mark.timeout(240)
 BOUND_SECONDS = 60.0
 
 STORY = [
-    "Starting etcd, kube-apiserver, a local Sprites API, and the operator",
+    "Starting etcd, kube-apiserver, a local Sprites API, and operator and gateway with their least rights.",
     "Ready after ",
     "Three terminals are declared: one is launched, one adopts session 2, and one launches a process that traps",
     "$ kubectl apply -f examples/\n",
@@ -26,6 +26,26 @@ STORY = [
     "$ kubectl wait aterm --all --for=condition=Ready --timeout=30s\n",
     "agentterminal.agentterminal.dev/stubborn condition met\n",
     "$ kubectl get aterm -o wide\nNAME ",
+    "People attach with their kubeconfigs alone (anna as attacher, bert as taker, carla as viewer)",
+    "$ agentterminal attach adopted\n",
+    "anna | [aterm] You are attached to demo/adopted; ctrl-p ctrl-q leaves it.\n",
+    "anna | 6 times 7 is 42\n",
+    "Carla looks on. What she types goes nowhere:\n",
+    "$ kubectl aterm view adopted\n",
+    "carla | 6 times 7 is 42\n",
+    "carla | [aterm] You only look on: what you type is not sent.\n",
+    "Bert takes over while Anna goes on typing. Anna is told so, and her socket is closed:\n",
+    "$ agentterminal attach adopted --takeover\n",
+    "anna | [aterm] Another socket speaks for this terminal now. To take it back: --takeover.\n",
+    "bert | 7 times 7 is 49\n",
+    "all of them before Bert's first key, and none after it.\n",
+    '$ kubectl patch aterm adopted --type=merge -p \'{"spec":{"activeSocketId":"","attached":false}}\'\n',
+    "agentterminal.agentterminal.dev/adopted patched\n",
+    "bert | [aterm] This socket was thrown out: the terminal names nobody.",
+    "Bert was out ",
+    "carla | [aterm] Detached. The session goes on: demo/adopted\n",
+    "$ kubectl wait aterm adopted --for=condition=Attached=false --timeout=30s\n",
+    "agentterminal.agentterminal.dev/adopted condition met\n",
     "Somebody watches launched and wants its sprite kept awake. A hold lasts 30 s unless it is renewed:\n",
     '"attached":true,"holdWanted":true,"hold":{"expireSeconds":30,"refreshSeconds":5}',
     "$ kubectl wait aterm launched --for=condition=Held --timeout=30s\n",
@@ -82,11 +102,15 @@ async def test_without_a_terminal_it_tells_the_whole_story_in_plain_lines(tmp_pa
         assert at >= 0, f"Not told, or not in its place: {part!r}\n{demo.output}"
     for row in (
         r"adopted: Detached, session 2, process \d+",
+        r"adopted: Running, session 2, process \d+",
         r"launched: Held, session \d+, process \d+",
         r"launched: Exited \(Reaped\), session \d+, process -",
         r"stubborn: Terminated \(Confirmed\), session \d+, process -",
     ):
         assert re.search(row, demo.output), row
+    counted = re.search(r"Of the (\d+) lines that Anna typed .* received the first (\d+),", demo.output)
+    assert counted is not None
+    assert 0 < int(counted[2]) <= int(counted[1])
     assert took < BOUND_SECONDS
     assert demo.sandbox.known > 8
     await demo.sandbox.expect_nothing_left()
@@ -126,9 +150,11 @@ async def test_on_a_terminal_a_live_table_shows_objects_sessions_and_processes(t
         "Starting etcd",
         "Ready after",
         "$ kubectl wait aterm --all",
+        "anna | 6 times 7 is 42",
+        "$ agentterminal attach adopted --takeover",
         "Created: the sprite itself",
         "$ kubectl wait aterm launched --for=jsonpath",
-        "Stopping the operator",
+        "Stopping gateway",
     ],
 )
 async def test_ctrl_c_at_any_moment_ends_it_and_leaves_nothing(moment: str, tmp_path: Path) -> None:
@@ -168,10 +194,20 @@ async def test_ctrl_c_typed_at_a_terminal_ends_it_and_shows_the_cursor_again(tmp
     await sandbox.expect_nothing_left()
 
 
-@pytest.mark.parametrize(("death", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-async def test_a_command_that_waits_goes_with_the_demo(death: signal.Signals, code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("death", "code", "moment"),
+    [
+        (signal.SIGTERM, 143, "$ kubectl wait aterm --all"),
+        (signal.SIGKILL, -9, "$ kubectl wait aterm --all"),
+        (signal.SIGTERM, 143, "carla | 6 times 7 is 42"),
+        (signal.SIGKILL, -9, "carla | 6 times 7 is 42"),
+    ],
+)
+async def test_a_command_that_waits_and_people_who_are_attached_go_with_the_demo(
+    death: signal.Signals, code: int, moment: str, tmp_path: Path
+) -> None:
     async with running(tmp_path, "demo") as demo:
-        await demo.read_until("$ kubectl wait aterm --all")
+        await demo.read_until(moment)
 
         assert await demo.end(death) == code, demo.output
         assert demo.sandbox.known > 8

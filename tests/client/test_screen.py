@@ -123,3 +123,43 @@ def test_the_size_of_the_window_is_read_and_none_is_made_up(terminal: tuple[int,
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
 
     assert screen.read_size() == (120, 40)
+
+
+def read_shown(ours: int) -> bytes:
+    """All that was written to the terminal by now; it may come in pieces."""
+    shown = b""
+    while select.select([ours], [], [], 0.1)[0]:
+        shown += os.read(ours, 1000)
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        (b"half a line", b"half a line\r\n[aterm] Gone.\r\nprompt\x1b[0m\r\n"),
+        (b"a line\r\n", b"a line\r\n[aterm] Gone.\r\nprompt\x1b[0m\r\n"),
+        (b"", b"[aterm] Gone.\r\nprompt\x1b[0m\r\n"),
+    ],
+)
+async def test_what_is_said_stands_on_a_line_of_its_own_and_so_does_what_comes_afterwards(
+    terminal: tuple[int, int], output: bytes, shown: bytes
+) -> None:
+    ours, theirs = terminal
+    screen = Screen(theirs, theirs, theirs)
+
+    with screen.raw():
+        await screen.write(output)
+        screen.tell("Gone.")
+        await screen.write(b"prompt")
+
+    assert read_shown(ours) == shown
+
+
+async def test_a_shell_that_has_ended_its_line_gets_no_other(terminal: tuple[int, int]) -> None:
+    ours, theirs = terminal
+    screen = Screen(theirs, theirs, theirs)
+
+    with screen.raw():
+        await screen.write(b"exit\r\n")
+
+    assert read_shown(ours) == b"exit\r\n\x1b[0m"

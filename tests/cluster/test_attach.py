@@ -12,10 +12,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from controller.client.finding import DOORS, LABELS
 from tests.client.conftest import AGENTTERMINAL, ATERM, Window, open_windows
+from tests.client.test_way import LISTENS, Kubectl
 from tests.cluster.plane import Cluster
 from tests.lab.watching import list_children
 from tests.support.gateway import GatewayProcess, open_gateway_world
@@ -34,10 +37,17 @@ class People:
         self.gateway = gateway
         self.cluster = world.cluster
 
-    def run(self, *words: str, kubeconfig: Path | None = None, program: str = ATERM) -> tuple[int, str, str]:
+    def run(
+        self,
+        *words: str,
+        kubeconfig: Path | None = None,
+        program: str = ATERM,
+        environment: dict[str, str] | None = None,
+    ) -> tuple[int, str, str]:
         """Type a command of the plugin; give its exit code, its output and its remarks."""
         ended = subprocess.run(
             [program, *words, "-n", self.world.namespace, "--kubeconfig", str(kubeconfig or self.cluster.kubeconfig)],
+            env={**os.environ, **(environment or {})},
             capture_output=True,
             text=True,
             timeout=100,
@@ -60,13 +70,20 @@ class People:
         self.world.await_reason(name, "Live", "SessionLive")
         return name
 
-    def allow(self, account: str, *rights: str) -> Path:
+    def create(self, plural: str, body: dict[str, Any]) -> None:
+        """Make something of the core group in this namespace."""
+        status, answer = self.cluster.request("POST", f"/api/v1/namespaces/{self.world.namespace}/{plural}", body=body)
+        assert status == 201, answer
+
+    def allow(self, account: str, *rights: str, lists_services: bool = False) -> Path:
         """Make an account with rights to the terminals here, and give its kubeconfig."""
         path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.world.namespace}"
         rules = [
             {"apiGroups": ["agentterminal.dev"], "resources": [f"agentterminals/{right}"], "verbs": ["create"]}
             for right in rights
         ]
+        if lists_services:
+            rules.append({"apiGroups": [""], "resources": ["services"], "verbs": ["list"]})
         subject = {"kind": "ServiceAccount", "name": account, "namespace": self.world.namespace}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account}
         for kind, body in (
@@ -83,7 +100,8 @@ def people(cluster: Cluster) -> Iterator[People]:
     namespace = f"people-{os.getpid()}"
     with open_gateway_world(cluster, namespace) as (world, kubeconfig):
         world.start_operator()
-        gateway = GatewayProcess(kubeconfig, world.lab.url, NAMESPACES=namespace)
+        hosts = f"127.0.0.1,gw.{namespace}.svc"
+        gateway = GatewayProcess(kubeconfig, world.lab.url, NAMESPACES=namespace, GATEWAY_HOSTS=hosts)
         try:
             yield People(world, gateway)
         finally:
@@ -264,3 +282,44 @@ def test_a_named_service_account_attaches_with_a_token_that_stands_in_no_argumen
     assert b"robot" in spoken
     assert b"eyJ" not in spoken
     assert json.dumps(people.gateway.lines).count("eyJ") == 0
+
+
+def build_labelled(name: str, port_name: str) -> dict[str, Any]:
+    ports = [{"name": port_name, "port": 443, "targetPort": port_name}]
+    return {"metadata": {"name": name, "labels": dict(LABELS)}, "spec": {"ports": ports}}
+
+
+def test_the_gateways_service_is_found_by_its_labels_by_whoever_may_list(
+    people: People, open_window: Callable[..., Window], tmp_path: Path
+) -> None:
+    name, namespace = people.make_terminal(), people.world.namespace
+    blind, seeing = people.allow("blind", "attach"), people.allow("seeing", "attach", lists_services=True)
+    kubectl = Kubectl(tmp_path, LISTENS, port=urlsplit(people.gateway.url).port)
+    path = f"{kubectl.folder}:{os.environ['PATH']}"
+    window = open_window(environment={"PATH": path})
+    command = f"{AGENTTERMINAL} attach {name} -n {namespace} --gateway-service {namespace} --gateway-plain"
+
+    window.runs(f"{command} --kubeconfig {seeing}")
+    window.sees(f"no Service in namespace {namespace} has its labels")
+    window.ended(255)
+    people.create("services", build_labelled("gw-metrics", "metrics"))
+    people.create("services", build_labelled("gw", DOORS))
+    window.runs(f"{command} --kubeconfig {blind}")
+    window.sees(f"you may not list Services in namespace {namespace}")
+    window.ended(255)
+    window.attaches(f"{command} --kubeconfig {seeing}", PROMPT)
+    window.types(b"\x10\x11")
+    window.ended(0)
+    assert f"[aterm] The gateway is Service {namespace}/gw, by its labels.".encode() in window.output
+    assert kubectl.log.read_text().endswith(f"--namespace {namespace} service/gw :443\n")
+    kubectl.until_noneis_alive()
+
+    # Without a namespace it is looked for in all of them, and what answers here speaks no TLS.
+    plain = people.run("attach", name, program=AGENTTERMINAL, environment={"PATH": path})
+    people.create("services", build_labelled("gw-two", DOORS))
+    crowded = people.run("attach", name, program=AGENTTERMINAL, environment={"PATH": path})
+
+    assert f"The gateway is Service {namespace}/gw, by its labels." in plain[2]
+    assert "is it a plain HTTP gateway (--gateway-plain)?" in plain[2]
+    assert f"2 Services in any namespace have its labels: {namespace}/gw, {namespace}/gw-two." in crowded[2]
+    assert (plain[0], crowded[0]) == (255, 255)

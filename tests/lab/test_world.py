@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from controller.cli.demo import DemoFailed, Story
+from controller.cli.demo import DemoFailed, Story, judge_input
 from controller.cli.telling import PlainTeller
-from controller.cli.worlds import GATEWAY_COMMAND, GATEWAY_RULES, OPERATOR_COMMAND, RULES
+from controller.cli.worlds import GATEWAY_COMMAND, GATEWAY_RULES, OPERATOR_COMMAND, PEOPLE_RULES, RULES
 from controller.lab.binaries import Binaries, build_progress, find_binaries, read_binaries_settings
-from controller.lab.rights import read_gateway_rules, read_rules
+from controller.lab.rights import read_gateway_rules, read_people_rules, read_rules
 from controller.lab.world import World, WorldFailed, WorldSettings
 from controller.settings import environment, read_cache_folder
 from tests.lab.watching import list_children, read_command, until, until_gone
@@ -96,6 +96,7 @@ class Place:
             },
             gateway_command=GATEWAY_COMMAND,
             gateway_rules=read_gateway_rules(GATEWAY_RULES),
+            people_rules=read_people_rules(PEOPLE_RULES),
         )
         world = World(await find(), settings)
         await world.start()
@@ -146,6 +147,19 @@ def test_the_operator_may_do_what_the_chart_allows_and_nothing_else(place: Place
         assert can(allowed) == "yes", allowed
     for refused in ("update aterm", "delete aterm", "list secrets", "get secret/another", "get pods", "create aterm"):
         assert can(refused) == "no", refused
+
+
+def test_people_have_the_roles_of_the_chart_and_their_own_kubeconfigs(place: Place) -> None:
+    async def ask(person: str, right: str) -> str:
+        line = f"kubectl auth can-i create aterm --subresource={right}"
+        window = await place.world.open_window(line, person=person)
+        await window.wait_ended(within=timedelta(seconds=60))
+        return window.take_lines()[-1]
+
+    rights = ("view", "attach", "takeover")
+    answers = {person: [place.call(ask(person, right)) for right in rights] for person in ("anna", "bert", "carla")}
+
+    assert answers == {"anna": ["yes", "yes", "no"], "bert": ["yes", "yes", "yes"], "carla": ["yes", "no", "no"]}
 
 
 def test_the_users_own_token_cluster_and_settings_stay_out(place: Place) -> None:
@@ -229,6 +243,43 @@ def test_a_terminal_that_says_terminated_while_its_process_lives_fails_the_story
     with pytest.raises(DemoFailed, match=rf"says Terminated, but its process {alive} was not there or lives\."):
         place.call(story.terminate(alive))
     place.run("kubectl delete aterm stubborn --timeout=30s")
+
+
+@pytest.mark.parametrize(
+    ("received", "fault"),
+    [
+        (': anna 1\recho "7 times 7\r: anna 2\r', "arrived after that of whoever took over"),
+        (": anna 1\r: anna 2\r", "arrived after that of whoever took over"),
+        (': anna 1\rrm notes\recho "7 times 7\r', "Input of somebody who only looks arrived"),
+        (': anna 1\r: anna 3\recho "7 times 7\r', "these arrived: [1, 3]"),
+        (': anna 1\r: anna 2\r: anna 3\r: anna 4\recho "7 times 7\r', "these arrived: [1, 2, 3, 4]"),
+    ],
+)
+def test_input_that_arrived_otherwise_than_told_fails_the_story(received: str, fault: str) -> None:
+    with pytest.raises(DemoFailed, match=re.escape(fault)):
+        judge_input(received, 3)
+
+
+def test_what_arrived_of_somebody_who_was_replaced_is_counted() -> None:
+    assert judge_input('echo 1\r: anna 1\r: anna 2\recho "7 times 7\r', 3) == 2
+    assert judge_input('echo "7 times 7\r', 3) == 0
+
+
+def test_somebody_who_is_not_told_that_they_were_replaced_fails_the_story(place: Place) -> None:
+    async def work() -> None:
+        story = Story(place.world, PlainTeller(io.StringIO()))
+        # Somebody whose line ends by itself, in the place of a client that is thrown out.
+        await story.take_over(await place.world.open_window("exit 0", person="anna"))
+
+    place.run(
+        "kubectl apply -f examples/adopted.yaml && kubectl wait aterm adopted --for=condition=Ready --timeout=30s"
+    )
+    with pytest.raises(DemoFailed, match="Anna was replaced, and her client ended with 0 and without saying so"):
+        place.call(work())
+    place.run(
+        """kubectl patch aterm adopted --type=merge -p '{"spec":{"deletionPolicy":"Orphan"}}'"""
+        " && kubectl delete aterm adopted --timeout=30s"
+    )
 
 
 def test_an_object_that_leaves_processes_behind_fails_the_story(place: Place) -> None:
