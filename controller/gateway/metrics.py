@@ -19,6 +19,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from controller import __version__
+from controller.api.session import Cause
 from controller.gateway.chair import Former
 from controller.gateway.refusals import RefusalCause
 from controller.gateway.stream import BOUNDS_SECONDS, BothDelays, RefusedFor
@@ -34,6 +35,8 @@ from controller.metrics import (
     VERBS,
 )
 from controller.plan.fence_closing import Ending
+from controller.sprites.reports import Route as SpritesRoute
+from controller.sprites.reports import Settled
 
 OK: Final = "Ok"
 """The answer of a request that was not refused."""
@@ -302,6 +305,8 @@ def build_gateway_metrics() -> GatewayMetrics:
         metrics.refused_frames.labels(refused)
     for direction in DIRECTIONS:
         metrics.carried.labels(direction)
+    for wanted in (Cause.ATTACH, Cause.VIEW):
+        metrics.sprites_calls.labels(SpritesRoute.ATTACH_SESSION, wanted, Settled.SUCCESS)
     return metrics
 
 

@@ -1,5 +1,6 @@
 """What the API server's failures mean to the fence, and how the watch goes on."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -126,3 +127,57 @@ async def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_when_t
     assert [type(change) for change in changes] == [Seen, Seen, Relisted, Seen, Removed, Seen, Relisted]
     assert changes[2] == Relisted(None, frozenset({"a", "b"}))
     assert changes[-1] == Relisted(None, frozenset({"a"}))
+
+
+class StandingClock(QuickClock):
+    """One that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.at = timedelta(0)
+
+    def monotonic(self) -> timedelta:
+        return self.at
+
+
+@pytest.mark.parametrize("kind", ["MODIFIED", "BOOKMARK", "DELETED"])
+async def test_a_watch_is_silent_since_the_last_word_whatever_it_was(kind: str) -> None:
+    clock = StandingClock()
+    kube = ScriptedKube([[build("a", 1)]], [[{"type": kind, "object": build("a", 2)}]])
+    watch = Watch(kube, None, lambda _: setattr(clock, "at", clock.at + timedelta(seconds=5)), clock)
+
+    clock.at = timedelta(seconds=40)
+    assert watch.silence == timedelta(seconds=40)
+    with pytest.raises(ExceptionGroup):
+        await watch.run()
+    heard = clock.at if kind == "BOOKMARK" else clock.at - timedelta(seconds=5)
+    clock.at += timedelta(seconds=60)
+
+    assert watch.silence == clock.at - heard
+
+
+async def test_of_several_namespaces_the_longest_silence_counts() -> None:
+    clock = StandingClock()
+    watch = Watch(EachKube(), ["loud", "silent"], lambda _: None, clock)
+    clock.at = timedelta(seconds=30)
+
+    with pytest.raises(ExceptionGroup):
+        await watch.run()
+
+    assert watch.silence == timedelta(seconds=30)
+
+
+class EachKube:
+    """Tells something of one namespace, and of the other nothing at all."""
+
+    async def list_pages(self, *, metadata_only: bool, namespaces: Sequence[str] | None = None) -> AsyncIterator[Page]:
+        assert not metadata_only
+        if namespaces == ("silent",):
+            await asyncio.Event().wait()
+        yield Page((), None, True, "1")
+
+    async def watch(self, *, namespace: str | None, resource_version: str) -> AsyncIterator[dict[str, Any]]:
+        assert (namespace, resource_version) == ("loud", "1")
+        words: list[dict[str, Any]] = []
+        for word in words:
+            yield word
+        raise Done

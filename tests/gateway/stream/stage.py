@@ -17,6 +17,7 @@ from aiohttp import web
 
 from controller.clock import SystemClock
 from controller.gateway.stream import (
+    BothDelays,
     Client,
     Dialect,
     Hub,
@@ -106,6 +107,7 @@ class Stage:
         self.clients: dict[str, Client] = {}
         self.endings: dict[str, Ending] = {}
         self.auths: list[str] = []
+        self.delays = BothDelays()
         self.settings = settings
         self.hub = Hub(
             recorded,
@@ -148,6 +150,7 @@ class Stage:
             dialect=Dialect.VENDOR if "vendor" in request.query else Dialect.OURS,
             settings=self.settings,
             on_auth=self.auths.append,
+            delays=self.delays,
         )
         self.clients[name] = client
         self._changed.set()
