@@ -157,7 +157,7 @@ def kill_command(
     *, name: str, wait_seconds: int, kubeconfig: str | None, context: str | None, namespace: str | None
 ) -> int:
     """
-    End the terminal NAME with SIGKILL, and wait for the proof of its death.
+    End NAME with SIGKILL, and wait for the proof.
 
     Sets `terminated`, which cannot be taken back. The operator kills; this waits and shows how it went.
 
@@ -229,7 +229,7 @@ def adopt_command(
     namespace: str | None,
 ) -> int:
     """
-    Declare a session that runs already as the AgentTerminal NAME.
+    Declare a running session as the AgentTerminal NAME.
 
     Writes the session's id and its created time: ids come again after a cold start, and without the time another
     process may be adopted, and killed, in its place.
@@ -279,7 +279,7 @@ async def _await_adoption(desk: _Desk, name: str, generation: int) -> int:
 @_reaching
 def hold_command(*, name: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> int:
     """
-    Keep the sprite of the terminal NAME from pausing while there is work.
+    Keep the sprite of NAME awake while there is work.
 
     Sets `holdWanted`. Whether it is held by now, and why not, is told; a hold never wakes a sprite.
     """
@@ -290,7 +290,11 @@ def hold_command(*, name: str, kubeconfig: str | None, context: str | None, name
 @click.argument("name")
 @_reaching
 def release_command(*, name: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> int:
-    """Let the sprite of the terminal NAME pause again: takes `holdWanted` back."""
+    """
+    Let the sprite of NAME pause again.
+
+    Takes `holdWanted` back.
+    """
     return _run(_want_hold(name, kubeconfig, context, namespace, wanted=False))
 
 
@@ -324,7 +328,11 @@ async def _want_hold(
 @click.argument("name")
 @_reaching
 def events_command(*, name: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> int:
-    """Show what the operator told about the terminal NAME, the latest last."""
+    """
+    Show what was told about NAME, the latest last.
+
+    These are the Events of the operator; the API server keeps them for an hour.
+    """
 
     async def work() -> int:
         async with _open_desk(kubeconfig, context, namespace) as desk:

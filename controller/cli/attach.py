@@ -150,11 +150,11 @@ _NAME_ARGUMENT: Final = click.argument(
 @_reaching
 def attach_command(*, name: str, view: bool, takeover: bool, **options: Any) -> int:
     """
-    Attach this terminal to an AgentTerminal, through the gateway: type in its session and see what it shows.
+    Attach this terminal to the AgentTerminal NAME.
 
-    NAME is the AgentTerminal. ctrl-p ctrl-q leaves the session, which goes on. A lost connection is opened again, and
-    that is said. The terminal is put back as it was at every end but kill -9 of this process, after which `stty sane`
-    helps.
+    You type in its session and see what it shows, through the gateway. ctrl-p ctrl-q leaves the session, which goes on.
+    A lost connection is opened again, and that is said. The terminal is put back as it was at every end but kill -9 of
+    this process, after which `stty sane` helps.
 
     Exit code: that of the process, where its exit was seen; 0 after the detach keys; 255 when the socket ended
     otherwise (thrown out, refused, lost); 2 when it was used wrongly; 130, 143 or 129 when it was ended by Ctrl-C,
@@ -171,7 +171,7 @@ def attach_command(*, name: str, view: bool, takeover: bool, **options: Any) -> 
 @_reaching
 def view_command(*, name: str, **options: Any) -> int:
     """
-    Look on at the session of the AgentTerminal NAME, without typing.
+    Look on at the session of NAME, without typing.
 
     The same as `attach --view`. A paused sprite is not woken. Ctrl-C leaves as well.
     """

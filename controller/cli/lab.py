@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from controller.cli.worlds import PLAIN_HELP, build_world, find_examples, render_apply, render_path_line
+from controller.cli.worlds import PLAIN_HELP, PROGRAMS, build_world, find_examples, render_apply, render_path_line
 from controller.lab.processes import run_until_signalled
 from controller.lab.world import SPRITE, World, WorldFailed
 from controller.settings import environment
@@ -14,7 +14,7 @@ from controller.settings import environment
 
 def render_welcome(world: World) -> str:
     """Say what is there, and what to type in another terminal."""
-    path_line = render_path_line(world.kubectl, environment())
+    path_line = render_path_line([world.kubectl, *PROGRAMS], environment())
     return "\n".join(
         [
             f"export KUBECONFIG={shlex.quote(str(world.kubeconfig))} AGENTTERMINAL_ATTACH_URL={world.gateway_url}",

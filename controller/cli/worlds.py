@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,9 @@ OPERATOR_COMMAND: Final = (sys.executable, "-P", "-m", "controller.cli.main", "o
 """-P: a folder that happens to be called `controller` where we were started is not ours."""
 
 GATEWAY_COMMAND: Final = (*OPERATOR_COMMAND[:-1], "gateway")
+
+PROGRAMS: Final = tuple(Path(sys.executable).parent / name for name in ("agentterminal", "kubectl-aterm"))
+"""Beside the Python that runs us."""
 
 REPOSITORY: Final = Path(__file__).parents[2]
 RULES: Final = REPOSITORY / "charts/agentterminal-operator/files/rules.yaml"
@@ -88,9 +91,14 @@ def read_foreseen_session(examples: Path) -> str:
     return str(document["spec"]["sessionId"])
 
 
-def render_path_line(kubectl: Path, environ: Mapping[str, str]) -> str | None:
-    """Write the line that makes kubectl found, where it is not."""
-    folders = environ.get("PATH", "").split(os.pathsep)
-    if any(os.access(Path(folder) / "kubectl", os.X_OK) for folder in folders if folder):
+def render_path_line(programs: Iterable[Path], environ: Mapping[str, str]) -> str | None:
+    """Write the line that makes programs found, where one of them is not."""
+    folders = [Path(folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder]
+    missing = [
+        program.parent
+        for program in programs
+        if not any(os.access(folder / program.name, os.X_OK) for folder in folders)
+    ]
+    if not missing:
         return None
-    return f'export PATH="$PATH":{shlex.quote(str(kubectl.parent))}'
+    return f'export PATH="$PATH":{shlex.quote(os.pathsep.join(map(str, dict.fromkeys(missing))))}'

@@ -20,6 +20,7 @@ from controller.client.dial import NotOpened, Socket, SocketEnd, UpgradeRefused,
 from controller.client.endings import LOST, Next, Verdict, judge_close
 from controller.client.frames import (
     AUTHENTICATE,
+    CLEAR,
     HOLDING,
     TAKEOVER,
     WAITING,
@@ -27,6 +28,7 @@ from controller.client.frames import (
     Exited,
     Notice,
     Other,
+    Replay,
     SessionInfo,
     Stream,
     Told,
@@ -115,6 +117,10 @@ class _Line:
     exit_code: int | None = None
     taker: str = ""
     has_waited: bool = False
+    greeting: str = ""
+    """What was said when it opened, and is said again after the screen was cleared for the past."""
+    replays: bool = False
+    """The past comes next."""
 
 
 @dataclass(eq=False)
@@ -159,7 +165,8 @@ class Attach:
                 raise AttachFailed(str(failed)) from None
             self._line = line
             what = "look at" if self.plan.mode is AttachMode.VIEW else "are attached to"
-            self.screen.tell(f"You {what} {self.plan.namespace}/{self.plan.name}; {self.plan.keys_words} leaves it.")
+            line.greeting = f"You {what} {self._name}; {self.plan.keys_words} leaves it."
+            self.screen.tell(line.greeting)
             with self.screen.raw():
                 return await self._stay(line)
         finally:
@@ -167,6 +174,10 @@ class Attach:
             if self._line is not None:
                 await self._line.socket.aclose()
             await self.way.aclose()
+
+    @property
+    def _name(self) -> str:
+        return f"{self.plan.namespace}/{self.plan.name}"
 
     def note_size(self) -> None:
         """Tell the gateway that the window has changed: SIGWINCH."""
@@ -186,7 +197,7 @@ class Attach:
                 verdict = refused.verdict
                 wait = max(delay, verdict.wait or timedelta(0))
                 if verdict.next is not Next.AGAIN or self.clock.monotonic() + wait >= end:
-                    raise AttachFailed(verdict.sentence) from None
+                    raise AttachFailed(f"{self._name}: {verdict.sentence}") from None
                 if not told:
                     told = True
                     self.screen.tell(f"{verdict.sentence} Trying again; Ctrl-C gives up.")
@@ -232,7 +243,8 @@ class Attach:
             except (NobodySpeaks, CredentialsUnusable) as failed:
                 return Farewell(LOST, str(failed))
             else:
-                self.screen.tell("Reconnected.")
+                line.greeting = f"Reconnected to {self._name}."
+                self.screen.tell(line.greeting)
                 return line
             if self.clock.monotonic() >= end:
                 limit = self.times.patience.total_seconds()
@@ -315,6 +327,8 @@ class Attach:
                             line.exit_code = exit_code
                         case Told(told):
                             self.screen.tell(told)
+                        case Replay():
+                            line.replays = True
                         case Other():
                             pass
 
@@ -330,6 +344,11 @@ class Attach:
 
     async def _show(self, line: _Line, data: bytes) -> None:
         if line.is_terminal:
+            if line.replays and line.greeting and data.startswith(CLEAR):
+                # Else how to leave would be said and wiped away at once.
+                await self.screen.write(CLEAR)
+                self.screen.tell(line.greeting)
+                data, line.greeting = data.removeprefix(CLEAR), ""
             await self.screen.write(data)
             return
         stream, rest = data[:1], data[1:]
@@ -393,7 +412,7 @@ class Attach:
             typed = self._keys.take(data)
             await self._pass_on(typed.data)
             if typed.detached or (CTRL_C in typed.data and not self._takes_input):
-                return Farewell(0, f"Detached. The session goes on: {self.plan.namespace}/{self.plan.name}")
+                return Farewell(0, f"Detached. The session goes on: {self._name}")
 
     @property
     def _takes_input(self) -> bool:

@@ -27,6 +27,10 @@ TAKEOVER: Final = "Takeover"
 """The word of the notice that says who else asks for the terminal, or has it."""
 
 
+CLEAR: Final = b"\x1b[0m\x1b[H\x1b[2J"
+"""What the output after a `replay` begins with, where the session has a terminal."""
+
+
 class Stream(IntEnum):
     """The first byte of a binary frame of a session without a terminal."""
 
@@ -78,11 +82,16 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Replay:
+    """What the session has shown comes next, on a cleared screen where it has a terminal."""
+
+
+@dataclass(frozen=True, slots=True)
 class Other:
     """Nothing that we act on."""
 
 
-Frame = SessionInfo | Notice | Closed | Exited | Told | Other
+Frame = SessionInfo | Notice | Closed | Exited | Told | Replay | Other
 
 
 def read_frame(text: str) -> Frame:
@@ -106,6 +115,8 @@ def read_frame(text: str) -> Frame:
             return Closed(code, tidy(reason), tidy(message), retry)
         case {"type": "exit", "exit_code": int(exit_code)} if not isinstance(exit_code, bool):
             return Exited(exit_code)
+        case {"type": "replay"}:
+            return Replay()
         case {"type": "error", "error": str(told)} | {"type": "error", "message": str(told)}:
             return Told(tidy(told))
         case _:

@@ -17,7 +17,7 @@ from controller.clock import Clock
 from controller.errors import AgentTerminalError
 from controller.kube.calls import MERGE_PATCH, Call, Resource, Verb
 from controller.kube.client import KubeClient
-from controller.kube.errors import Conflict
+from controller.kube.errors import Conflict, NotFound
 from controller.tenure import Tenure
 
 FIELD_MANAGER: Final = "agentterminal-aterm"
@@ -38,6 +38,10 @@ class NameTaken(AgentTerminalError):
     """There is an object of that name already."""
 
 
+class NoTerminal(AgentTerminalError):
+    """There is no object of that name."""
+
+
 class Objects:
     """
     AgentTerminals, as one person may read and write them.
@@ -54,8 +58,16 @@ class Objects:
         self._tenure = Tenure(0)
 
     async def read(self, namespace: str, name: str) -> JsonObject:
-        """Read one."""
-        return await self._kube.get(namespace, name)
+        """
+        Read one.
+
+        Raises:
+            NoTerminal: There is none of that name.
+        """
+        try:
+            return await self._kube.get(namespace, name)
+        except NotFound:
+            raise _miss(namespace, name) from None
 
     async def list_all(self, namespace: str | None) -> list[JsonObject]:
         """List those of one namespace, or of all."""
@@ -119,7 +131,7 @@ class Objects:
         """Give the object again and again, at once and until the time is over."""
         end = self._clock.monotonic() + within
         while True:
-            yield await self._kube.get(namespace, name)
+            yield await self.read(namespace, name)
             if self._clock.monotonic() >= end:
                 return
             await self._clock.sleep(LOOK_EVERY)
@@ -134,4 +146,13 @@ class Objects:
             body=orjson.dumps({"spec": dict(fields)}),
             content_type=MERGE_PATCH,
         )
-        return await self._kube.write(call, tenure=self._tenure)
+        try:
+            return await self._kube.write(call, tenure=self._tenure)
+        except NotFound:
+            raise _miss(namespace, name) from None
+
+
+def _miss(namespace: str, name: str) -> NoTerminal:
+    return NoTerminal(
+        f"There is no AgentTerminal {namespace}/{name}. `kubectl aterm ps -A` lists those of all namespaces."
+    )

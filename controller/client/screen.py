@@ -25,6 +25,8 @@ READ_BYTES: Final = 4096
 _WRITE_BYTES: Final = 4096
 """A pipe that is ready takes at least so many without blocking. Source: pipe(7), PIPE_BUF (read 2026-11)."""
 
+_CLEARED: Final = b"\x1b[H\x1b[2J"
+
 _SHOWN: Final = frozenset({25})
 """Private modes that are on where nobody changed them: the cursor is shown."""
 
@@ -189,7 +191,7 @@ class Screen:
         if not to_error:
             self._modes.see(data)
         if data:
-            self._is_inside_line = not data.endswith(b"\n")
+            self._is_inside_line = not data.endswith((b"\n", _CLEARED))
         own = self._own_output
         target = self._error if to_error else own if own is not None else self._output
         view = memoryview(data)

@@ -48,6 +48,14 @@ PROMISED = (
     "hold_one_exec_list_check",
     "hold_ten_exec_list_check",
     "hold_metadata_calls",
+    "streams_added_p50_s",
+    "streams_added_p99_s",
+    "streams_lost_bytes",
+    "streams_disordered_bytes",
+    "streams_gateway_cpu_percent_per_terminal",
+    "streams_memory_kib_per_terminal",
+    "writes_per_attach",
+    "writes_per_takeover",
     "others_cpu_share",
 )
 """The keys that others read."""
@@ -298,6 +306,15 @@ def test_the_smallest_bench_measures_everything_it_promises(tmp_path: Path) -> N
     assert found["hold_tasks"] == 60
     assert found["hold_one_exec_create_hold"] >= 10
     assert found["hold_calls_ten"] <= 1.1 * found["hold_calls_one"] + 10
+    assert (found["streams"], found["streams_lost_bytes"], found["streams_disordered_bytes"]) == (10, 0, 0)
+    # The one read directly has 80 frames in the two seconds, and every other is compared with nothing.
+    assert found["streams_frames_paired"] * 10 == pytest.approx(found["streams_frames"], rel=0.1)
+    assert 0 < found["streams_direct_p50_s"] <= found["streams_direct_p99_s"]
+    assert found["streams_writes"] == 0
+    # Spec and lock are the gateway's, and the operator tells of it in one write, or two where it is slow.
+    assert 3 <= found["writes_per_attach"] <= 4
+    # One more is the clearing of the former lock.
+    assert 4 <= found["writes_per_takeover"] <= 5
     assert 0 < found["patch_to_kill_p50_s"] <= found["patch_to_kill_p99_s"] <= found["patch_to_kill_max_s"]
     assert 0 < found["ready_1000_p50_s"] <= found["ready_1000_s"]
     assert "20 objects adopt" in ended.stdout

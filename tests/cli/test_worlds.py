@@ -42,15 +42,19 @@ def test_another_session_is_put_in_the_place_of_the_one_that_the_example_names(t
     assert line.endswith("| kubectl apply -f examples/launched.yaml -f examples/stubborn.yaml -f -")
 
 
-def test_where_there_is_no_kubectl_the_line_that_brings_one_is_told(tmp_path: Path) -> None:
-    brought = tmp_path / "with space" / "kubectl"
+def test_where_a_program_is_not_found_the_line_that_brings_it_is_told(tmp_path: Path) -> None:
+    brought, other = tmp_path / "with space" / "kubectl", tmp_path / "with space" / "agentterminal"
 
-    assert render_path_line(brought, {"PATH": str(tmp_path)}) == f"""export PATH="$PATH":'{brought.parent}'"""
-    assert render_path_line(brought, {}) is not None
+    assert render_path_line([brought], {"PATH": str(tmp_path)}) == f"""export PATH="$PATH":'{brought.parent}'"""
+    assert render_path_line([brought, other], {}) == f"""export PATH="$PATH":'{brought.parent}'"""
+    assert render_path_line([Path("/one/a"), Path("/two/b")], {}) == """export PATH="$PATH":/one:/two"""
 
 
-def test_where_there_is_a_kubectl_nothing_is_told(tmp_path: Path) -> None:
+def test_where_every_program_is_found_nothing_is_told_and_else_only_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "kubectl").write_text(KUBECTL)
     (tmp_path / "kubectl").chmod(0o755)
+    path = {"PATH": f"/absent:{tmp_path}"}
 
-    assert render_path_line(Path("/brought/kubectl"), {"PATH": f"/absent:{tmp_path}"}) is None
+    assert render_path_line([Path("/brought/kubectl")], path) is None
+    line = render_path_line([Path("/brought/kubectl"), Path("/other/agentterminal")], path)
+    assert line == """export PATH="$PATH":/other"""

@@ -51,6 +51,8 @@ def test_somebody_types_resizes_detaches_and_comes_back_to_the_same_session(
     window = open_window()
     mode = window.read_mode()
     attach(window, own, anna)
+    # Still there after the screen was cleared for what the session had shown.
+    assert window.text.startswith(f"[aterm] You are attached to team-a/one; ctrl-p ctrl-q leaves it.\n{PROMPT.strip()}")
 
     window.runs("echo $((40 + 2)) are here")
     window.sees("42 are here")
@@ -182,7 +184,7 @@ def test_a_gateway_that_is_killed_is_waited_for_and_found_again(
     window.types("rm")
     window.sees("There is no connection: what you type is not sent.")
     own.start()
-    window.sees("Reconnected.")
+    window.sees("[aterm] Reconnected to team-a/one.")
     window.sees(PROMPT)
     window.runs("echo $((6 * 7)) again")
     window.sees("42 again")
@@ -232,7 +234,7 @@ def test_an_end_that_passes_is_told_and_the_client_comes_back_by_itself(
     shared.end_holder(ending)
 
     window.sees("Reconnecting; ctrl-p ctrl-q or Ctrl-C leaves.")
-    window.sees("Reconnected.")
+    window.sees("Reconnected to team-a/one.")
     window.runs("echo $((3 * 3)) goes on")
     window.sees("9 goes on")
     window.types(b"\x10\x11")

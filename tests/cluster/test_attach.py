@@ -203,6 +203,10 @@ def test_events_are_shown_with_the_latest_last(people: People) -> None:
     assert code == 0, remarks
     assert told.splitlines()[0].split() == ["LAST", "SEEN", "COUNT", "TYPE", "REASON", "MESSAGE"]
     assert len(told.splitlines()) > 1
+    for command in ("kill", "hold", "release"):
+        assert people.run(command, "nobody")[2].startswith(
+            f"Error: There is no AgentTerminal {people.world.namespace}/nobody."
+        )
     assert people.run("events", "nobody")[1].startswith("There are no Events about")
 
 
