@@ -115,10 +115,10 @@ class ApiClient:
         return parse_counts((await self.request("GET", "/metrics")).decode())
 
     @asynccontextmanager
-    async def watch(self, version: str) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Watch the AgentTerminals during the body, from a version on."""
+    async def watch(self, version: str, path: str = TERMINALS) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Watch the AgentTerminals, of another namespace by its path, during the body, from a version on."""
         async with self._session.get(
-            f"{self._url}{TERMINALS}?watch=1&allowWatchBookmarks=true&resourceVersion={version}",
+            f"{self._url}{path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}",
             timeout=aiohttp.ClientTimeout(total=None),
         ) as answer:
             yield answer

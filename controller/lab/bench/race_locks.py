@@ -1,0 +1,165 @@
+"""
+Who had the lock when, as the API server tells it, and which person that was. Pure.
+
+Problem: a gateway does not tell a person the id of their socket, and what a gateway says of itself proves nothing.
+Promise: every lock that was ever written is known from one unbroken watch; a person is found by the moment in which
+their lock was written, since at each gateway one person at a time asks for a terminal, and the next only comes once
+the former was let speak or sent away.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from controller.lab.bench.race_judge import Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """
+    One lock.
+
+    Args:
+        terminal: Whose.
+        epoch: The generation that its write tested, and the gateway process that wrote it.
+        socket_id: Which socket it is for.
+        written: When it was written, by the gateway.
+        cleared: When it was seen to be gone; None while it stands.
+    """
+
+    terminal: str
+    epoch: Epoch
+    socket_id: str
+    written: datetime
+    cleared: datetime | None = None
+
+
+class LockBook:
+    """Every lock of every terminal, in order, from what a watch tells."""
+
+    def __init__(self) -> None:
+        self.locks: dict[str, list[Held]] = {}
+
+    def note(self, terminal: Mapping[str, Any], now: datetime) -> None:
+        """Take in an object as the watch shows it."""
+        name = terminal["metadata"]["name"]
+        raw = terminal.get("status", {}).get("socket")
+        locks = self.locks.setdefault(name, [])
+        standing = locks[-1] if locks and locks[-1].cleared is None else None
+        if standing is not None and (raw is None or raw["socketId"] != standing.socket_id):
+            locks[-1] = replace(standing, cleared=now)
+            standing = None
+        if raw is not None and standing is None:
+            epoch = Epoch(int(raw["epoch"]), raw["incarnation"])
+            locks.append(Held(name, epoch, raw["socketId"], datetime.fromisoformat(raw["since"])))
+
+    def find_holder(self, terminal: str) -> str | None:
+        """Give the incarnation that holds the lock now."""
+        locks = self.locks.get(terminal)
+        return locks[-1].epoch.incarnation if locks and locks[-1].cleared is None else None
+
+    @property
+    def count(self) -> int:
+        """How many locks there were."""
+        return sum(map(len, self.locks.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """
+    One person's wish to speak.
+
+    Args:
+        sender: Who.
+        terminal: Where.
+        gateway: Through which gateway, by its place: a restarted one keeps it.
+        came: When they began to ask.
+        answered: When they were let speak or sent away.
+        spoke: Whether they were let speak.
+    """
+
+    sender: str
+    terminal: str
+    gateway: str
+    came: datetime
+    answered: datetime
+    spoke: bool
+
+
+class Kind(StrEnum):
+    """From whom a terminal was taken over."""
+
+    NOBODY = "nobody"
+    SAME = "same"
+    OTHER = "other"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """
+    What the locks say about the people.
+
+    Args:
+        epochs: By sender.
+        takeovers: How long those who came to speak had asked for it, by whom they took it from.
+        unmatched: Locks that nobody's turn explains.
+    """
+
+    epochs: Mapping[str, Epoch]
+    takeovers: Mapping[Kind, Sequence[timedelta]]
+    unmatched: int
+
+
+def match(
+    book: Mapping[str, Sequence[Held]],
+    turns: Iterable[Turn],
+    gateways: Mapping[str, str],
+    dead: Collection[str],
+) -> Matched:
+    """
+    Find whose lock each lock was.
+
+    Args:
+        book: The locks of each terminal, in order.
+        turns: In any order; of one gateway at one terminal no two overlap.
+        gateways: The gateway that each incarnation was, by its place.
+        dead: Incarnations that others proved out.
+    """
+    by_place: dict[tuple[str, str], list[Turn]] = {}
+    for turn in sorted(turns, key=lambda one: one.came):
+        by_place.setdefault((turn.terminal, turn.gateway), []).append(turn)
+    epochs: dict[str, Epoch] = {}
+    takeovers: dict[Kind, list[timedelta]] = {kind: [] for kind in Kind}
+    unmatched = 0
+    for terminal, locks in book.items():
+        last_of = {held.epoch.incarnation: place for place, held in enumerate(locks)}
+        for place, held in enumerate(locks):
+            at_gateway = by_place.get((terminal, gateways.get(held.epoch.incarnation, "")), [])
+            found = _find_turn(at_gateway, held.written)
+            if found is None or found.sender in epochs:
+                unmatched += 1
+                continue
+            epochs[found.sender] = held.epoch
+            if found.spoke:
+                former = locks[place - 1] if place > 0 else None
+                was_last = former is not None and last_of[former.epoch.incarnation] == place - 1
+                kind = _judge_kind(former, held, found, dead=dead if was_last else frozenset())
+                takeovers[kind].append(found.answered - found.came)
+    return Matched(epochs, takeovers, unmatched)
+
+
+def _find_turn(turns: Sequence[Turn], moment: datetime) -> Turn | None:
+    place = bisect_right(turns, moment, key=lambda turn: turn.came) - 1
+    return turns[place] if place >= 0 and moment <= turns[place].answered else None
+
+
+def _judge_kind(former: Held | None, held: Held, turn: Turn, *, dead: Collection[str]) -> Kind:
+    if former is None or (former.cleared is not None and former.cleared < turn.came):
+        return Kind.NOBODY
+    if former.epoch.incarnation in dead:
+        return Kind.DEAD
+    return Kind.SAME if former.epoch.incarnation == held.epoch.incarnation else Kind.OTHER
