@@ -198,12 +198,25 @@ class KillStatus(Model):
     ] = None
 
 
+class SeenExit(Model):
+    """An exit that a gateway has seen: of which session, and with which code."""
+
+    session_id: Annotated[Text, about(description="Id of the session.")]
+    sprite_id: Annotated[Text, about(description="Id of the sprite it ran in.")]
+    created: Annotated[Moment | None, about(description="When the session was created, where that is known.")] = None
+    code: Annotated[Whole, about(description="Exit code of the process.")]
+
+
 class GatewayStatus(Model):
     """One gateway process that serves this terminal. Written by that gateway, removed with proof of its death."""
 
     incarnation: Annotated[Text, about(description="The gateway process.")]
     viewers: Annotated[Count, about(description="How many sockets watch through it.")] = 0
     activity_time: Annotated[Moment | None, about(description="Time of the last activity it saw.")] = None
+    exit: Annotated[
+        SeenExit | None,
+        about(description="The exit it saw while somebody was attached; the operator takes it into `status.exit`."),
+    ] = None
 
 
 class ExitStatus(Model):

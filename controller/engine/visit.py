@@ -54,6 +54,7 @@ from controller.plan.activity import (
     observe_activity,
     read_activity_mark,
 )
+from controller.plan.ends import find_exit
 from controller.plan.facts import CLOSED, NOTHING_SEEN, Facts, Memory, Probed, TokenFinding
 from controller.plan.fence_objects import ObjectView
 from controller.plan.gateways import find_presence, recall_gone
@@ -174,7 +175,9 @@ class Visit:
         self._take_in(snapshot)
         self._requested_at = snapshot.requested_at()
         self.memory = memory
-        self.doubt = doubt if doubt is not None else self._find_doubt()
+        told = self._find_told_exit()
+        self.doubt = doubt if doubt is not None else self._find_doubt(told)
+        self.memory = replace(memory, exit_heard=told)
         self.doubt_settled = False
         self._first_seen = first_seen
         self._end_asked = end_asked
@@ -226,11 +229,25 @@ class Visit:
         self._tools.queue.fail(self._snapshot.uid)
         return ReconcileResult.WAITING
 
-    def _find_doubt(self) -> timedelta | None:
-        """A person who asks for a look, or who has just attached, wants to know whether the session still lives."""
+    def _find_told_exit(self) -> Identity | None:
+        """Name the session that lives as far as is recorded, where a gateway says that it has exited."""
+        session = self._status.session
+        identity = None if session is None or session.ended is not None else _find_identity(session)
+        if identity is None or find_exit(identity, self._status.gateways) is None:
+            return None
+        return identity
+
+    def _find_doubt(self, told: Identity | None) -> timedelta | None:
+        """
+        Find out whether it is in question if the session still lives.
+
+        A person who asks for a look, or who has just attached, wants to know; and a gateway that has seen its exit
+        raises the question, once.
+        """
         asked = self._requested_at is not None and self._requested_at != self._status.last_handled_reconcile_at
         came = bool(self._spec.attached) and not is_true(self._status, ConditionType.ATTACHED)
-        return self._tools.clock.monotonic() if asked or came else None
+        is_news = told is not None and told != self.memory.exit_heard
+        return self._tools.clock.monotonic() if asked or came or is_news else None
 
     # --- holds ---
 

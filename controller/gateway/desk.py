@@ -21,7 +21,8 @@ from typing import Any, Final, Protocol, assert_never
 
 from aiohttp import web
 
-from controller.api.session import SpriteState
+from controller.api.model import render_moment
+from controller.api.session import Identity, SpriteState
 from controller.api.terminal import TerminalSpec
 from controller.clock import ElapsedClock
 from controller.engine.tokens import TokenBook
@@ -72,7 +73,7 @@ from controller.plan.fence import (
     is_held,
 )
 from controller.plan.fence_closing import Ending
-from controller.plan.fence_objects import view_object
+from controller.plan.fence_objects import ExitEntry, view_object
 from controller.plan.fence_sweep import find_open_ids, may_delete_lease
 from controller.sprites.client import SpritesClient
 
@@ -417,7 +418,10 @@ class Desk:
                 log.warning("Another session answered in place of the recorded one.", extra=where)
             case SessionUnreachable():
                 log.warning("The session cannot be reached.", extra=where)
-            case SessionExited() | SessionMissing() | ClientTooSlow() | TypingOpened():
+            case SessionExited(identity=identity, exit_code=code):
+                log.info("The process of a terminal has exited.", extra={**where, "exit_code": code})
+                self._presences.note_exit(room.target, room.uid, _tell_exit(identity, code))
+            case SessionMissing() | ClientTooSlow() | TypingOpened():
                 log.debug("News of a terminal.", extra={**where, "news": type(news).__name__})
             case _:
                 assert_never(news)
@@ -552,6 +556,7 @@ class Desk:
             chair.feed(Told(view))
         if (room := self._rooms.get(view.uid)) is not None:
             room.note(raw)
+            self._presences.note_session(view.uid, room.session)
         self._sweeper.note(_find_target(raw), view)
 
     def _take_gone(self, uid: str) -> None:
@@ -592,6 +597,11 @@ async def _renew(client: Client, leave: Leave, text: str) -> None:
             client.tell(Word.AUTHENTICATE, "This token is somebody else's. Send one of the same user.")
         case Renewal.UNDECIDED:
             client.tell(Word.AUTHENTICATE, "The API server did not say whose token this is. Send it again.")
+
+
+def _tell_exit(identity: Identity, code: int) -> ExitEntry:
+    created = None if identity.created is None else render_moment(identity.created)
+    return ExitEntry(identity.session_id, identity.sprite_id, created, code)
 
 
 def _find_target(raw: Mapping[str, Any]) -> Target:

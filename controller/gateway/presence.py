@@ -1,12 +1,13 @@
 """
-What this process says in `status.gateways`: that somebody looks on, and when a terminal was last at work.
+What this process says in `status.gateways`: that somebody looks on, when a terminal was last at work, how it exited.
 
-Problem: the operator holds and reaps by who watches, and sees no sockets; a write for each of them would cost the API
-server more than it tells. Promise: of viewers only the first and the last are written, of activity one moment in a
-while; each write goes by JSON patch with tests on our own entry, so that replicas never undo each other; the entries of
-a process that goes are gone before it is.
+Problem: the operator holds and reaps by who watches, and sees no sockets; the exit code of a process is told to whoever
+is attached, and to nobody else; a write for each of them would cost the API server more than it tells. Promise: of
+viewers only the first and the last are written, of activity one moment in a while, of a session its exit, once, which
+stands until the operator has taken it; each write goes by JSON patch with tests on our own entry, so that replicas
+never undo each other; the entries of a process that goes are gone before it is.
 
-Source: gateway.md 4. `plan.fence_patches` makes the bodies.
+Source: gateway.md 4; design.md 4.6 (exit codes come only from who was attached). `plan.fence_patches` makes the bodies.
 """
 
 import asyncio
@@ -15,13 +16,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from controller.api.status import SessionStatus
 from controller.clock import Clock
 from controller.gateway.fence_calls import CallFailed, FenceCalls
 from controller.gateway.incarnation import Life
 from controller.gateway.wishes import Target
 from controller.kube.errors import Unreachable
+from controller.plan.ends import is_exit_settled
 from controller.plan.fence import Accepted, MovedOn, ObjectGone
-from controller.plan.fence_objects import GatewayEntry, view_object
+from controller.plan.fence_objects import ExitEntry, GatewayEntry, view_object
 from controller.plan.fence_patches import build_drop_entry, build_entry
 
 ACTIVITY_EVERY: Final = timedelta(seconds=60)
@@ -45,6 +48,8 @@ class _Entry:
     viewers: int = 0
     activity: datetime | None = None
     told_activity: datetime | None = None
+    exit: ExitEntry | None = None
+    """What the operator has not taken yet."""
     told_viewers: bool = False
     told_at: timedelta | None = None
     told_by: str | None = None
@@ -93,6 +98,23 @@ class Presences:
         if entry.activity != entry.told_activity and self._clock.monotonic() - last >= ACTIVITY_EVERY:
             self._kick(entry)
 
+    def note_exit(self, target: Target, uid: str, seen: ExitEntry) -> None:
+        """The process of a session has exited, as its socket told."""
+        entry = self._find(target, uid)
+        if entry.exit != seen:
+            entry.exit = seen
+            self._kick(entry)
+
+    def note_session(self, uid: str, session: SessionStatus | None) -> None:
+        """
+        The object records this of its session: an exit that was taken, or of a session of the past, is told no more.
+
+        What stands of it in the status goes with our next write there.
+        """
+        entry = self._entries.get(uid)
+        if entry is not None and entry.exit is not None and is_exit_settled(session, entry.exit):
+            entry.exit = None
+
     async def note_activity(self, target: Target, uid: str) -> None:
         """
         Somebody says that it is at work: written at once, unless something was written just now.
@@ -113,7 +135,8 @@ class Presences:
             waits = entry.activity != entry.told_activity
             if waits and entry.told_at is not None and now - entry.told_at >= ACTIVITY_EVERY:
                 self._kick(entry)
-            is_quiet = entry.viewers == 0 and not waits and not entry.told_viewers and not entry.is_due
+            is_open = entry.exit is not None or entry.is_due
+            is_quiet = entry.viewers == 0 and not waits and not entry.told_viewers and not is_open
             if is_quiet and now - (entry.told_at or entry.begun) >= 10 * ACTIVITY_EVERY:
                 entry.activity = entry.told_activity = None
                 if entry.told_by is None:
@@ -129,7 +152,7 @@ class Presences:
         """Remove all entries of this process, as well as can be."""
         entries = [entry for entry in self._entries.values() if entry.told_by is not None]
         for entry in entries:
-            entry.viewers, entry.activity = 0, None
+            entry.viewers, entry.activity, entry.exit = 0, None, None
         await asyncio.gather(*(self._write(entry) for entry in entries))
 
     def _find(self, target: Target, uid: str) -> _Entry:
@@ -156,7 +179,7 @@ class Presences:
                 life = self._find_life()
                 if life is None:
                     return False
-                viewers, activity = entry.viewers, entry.activity
+                viewers, activity, seen = entry.viewers, entry.activity, entry.exit
                 try:
                     raw = await self._calls.read(entry.target)
                 except CallFailed:
@@ -165,8 +188,8 @@ class Presences:
                     self._entries.pop(entry.uid, None)
                     return True
                 view = view_object(raw)
-                told = viewers > 0 or activity is not None
-                wanted = GatewayEntry(life.incarnation, viewers, _render(activity))
+                told = viewers > 0 or activity is not None or seen is not None
+                wanted = GatewayEntry(life.incarnation, viewers, _render(activity), seen)
                 patch = build_entry(view, wanted) if told else build_drop_entry(view, life.incarnation)
                 if patch:
                     written = await self._calls.write(entry.target, patch, status=True, tenure=life.writes)

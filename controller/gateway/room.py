@@ -57,6 +57,8 @@ class Room:
         self.clients: set[Client] = set()
         self.viewers: set[Client] = set()
         self.way = build_way(self)
+        self.session = status.session
+        """What the object records, of a session that has ended too."""
         self.hub = build_hub(self, find_recorded(status.session))
         self._version = 0
         spawn(self.hub.run())
@@ -71,7 +73,7 @@ class Room:
             spec, status = read_spec(raw.get("spec")), read_status(raw.get("status"))
         except ObjectUnreadable:
             return
-        self.spec = spec
+        self.spec, self.session = spec, status.session
         if spec.terminated:
             self.end_viewers(Ending.TERMINATED)
         elif raw["metadata"].get("deletionTimestamp") is not None:

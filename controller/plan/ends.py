@@ -2,19 +2,31 @@
 How a session ended, and whether another may follow it.
 
 An end is final for its session. *Lost* needs evidence that the platform took it (the sprite went cold or was replaced,
-or another process has its id); otherwise it ended by itself and nobody saw how. A second start must never become a
-loop: it needs `launch`, and either a loss with `relaunch: OnLost`, or somebody who came *after* the end.
+or another process has its id); otherwise it ended by itself, and with which code is known only where a gateway saw its
+exit. A second start must never become a loop: it needs `launch`, and either a loss with `relaunch: OnLost`, or somebody
+who came *after* the end.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import assert_never
 
-from controller.api.session import Identity
-from controller.api.terminal import Relaunch, SessionEnd, TerminalSpec
+from controller.api.session import Identity, is_same_created
+from controller.api.terminal import GatewayStatus, Relaunch, SessionEnd, SessionStatus, TerminalSpec
+from controller.plan.fence_objects import ExitEntry
 from controller.plan.kill import COLD_IS_PROOF_AFTER, Presence, find_presence, is_cold_proof
 from controller.plan.looks import Listed, LookFailed, NotLooked, SessionsLook, SpriteAway, SpriteLook, SpriteSeen
 
-__all__ = ["COLD_IS_PROOF_AFTER", "EndReason", "LostEvidence", "judge_end_by_list", "judge_end_by_sprite", "may_follow"]
+__all__ = [
+    "COLD_IS_PROOF_AFTER",
+    "EndReason",
+    "LostEvidence",
+    "find_exit",
+    "is_exit_settled",
+    "judge_end_by_list",
+    "judge_end_by_sprite",
+    "may_follow",
+]
 
 
 class EndReason(StrEnum):
@@ -35,6 +47,32 @@ class LostEvidence(StrEnum):
     SPRITE_COLD = "The sprite went cold, and its processes with it."
     SPRITE_REPLACED = "The sprite was deleted, or replaced by another one of the same name."
     ID_REUSED = "The session's id is in use by another session."
+
+
+def find_exit(identity: Identity, gateways: Iterable[GatewayStatus]) -> int | None:
+    """
+    Find the exit code of a session: a gateway saw it while somebody was attached. None where nobody did.
+
+    The whole identity counts: an id comes again, and so does a sprite's name.
+    """
+    for gateway in gateways:
+        seen = gateway.exit
+        if seen is None or (seen.sprite_id, seen.session_id) != (identity.sprite_id, identity.session_id):
+            continue
+        if is_same_created(identity.created, seen.created):
+            return seen.code
+    return None
+
+
+def is_exit_settled(session: SessionStatus | None, seen: ExitEntry) -> bool:
+    """
+    Tell whether an exit need not be told any more: it is recorded how this session ended, or that another one is there.
+
+    An end of which nobody saw the exit is open: it takes the code that comes late.
+    """
+    if session is None or session.id != seen.session_id:
+        return True
+    return session.ended is not None and session.ended.reason != EndReason.EXIT_UNSEEN
 
 
 def judge_end_by_sprite(identity: Identity, look: SpriteLook) -> LostEvidence | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from controller.api.session import Announced
+from controller.api.session import Announced, Identity
 from controller.api.situations import Situation
 from controller.api.terminal import (
     LeftoversStatus,
@@ -105,6 +105,7 @@ class Memory:
         wakes: The calls for this object that found its sprite paused.
         mark_told: The value of the activity annotation that was last told to be unreadable.
         proven: The end that is proven and not written yet.
+        exit_heard: The live session of which a gateway says that it has exited, once that was looked into.
     """
 
     kill: KillProgress | None = None
@@ -121,6 +122,7 @@ class Memory:
     wakes: Wakes | None = None
     mark_told: str | None = None
     proven: ProvenEnd | None = None
+    exit_heard: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any, Final
 from controller.api.names import FINALIZER
 
 _LOCK_FIELDS: Final = ("uid", "epoch", "socketId", "incarnation", "since")
+_ENTRY_FIELDS: Final = ("incarnation", "viewers", "activityTime", "exit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,33 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True)
+class ExitEntry:
+    """The exit that a gateway has seen, in its entry of `status.gateways`. `created` as it is stored."""
+
+    session_id: str
+    sprite_id: str
+    created: str | None
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
 class GatewayEntry:
-    """One entry of `status.gateways`. `activity_time` as it is stored."""
+    """
+    One entry of `status.gateways`.
+
+    Args:
+        incarnation: Whose.
+        viewers: How many look on.
+        activity_time: As it is stored.
+        exit: The exit that it saw.
+        rest: Fields that this version does not know, as JSON; the test of a whole entry covers them.
+    """
 
     incarnation: str
     viewers: int = 0
     activity_time: str | None = None
+    exit: ExitEntry | None = None
+    rest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +211,44 @@ def _number(value: object) -> int:
 def _read_gateways(raw: object) -> tuple[GatewayEntry, ...]:
     if not isinstance(raw, list):
         return ()
-    return tuple(
-        GatewayEntry(
-            incarnation=str(entry.get("incarnation", "")),
-            viewers=_number(entry.get("viewers")),
-            activity_time=entry.get("activityTime") if isinstance(entry.get("activityTime"), str) else None,
-        )
-        for entry in raw
-        if isinstance(entry, Mapping)
+    return tuple(_read_entry(entry) for entry in raw if isinstance(entry, Mapping))
+
+
+def _read_entry(raw: Mapping[str, Any]) -> GatewayEntry:
+    rest = {str(key): value for key, value in raw.items() if key not in _ENTRY_FIELDS}
+    seen = raw.get("exit")
+    return GatewayEntry(
+        incarnation=str(raw.get("incarnation", "")),
+        viewers=_number(raw.get("viewers")),
+        activity_time=_text(raw.get("activityTime")),
+        exit=_read_exit(seen) if isinstance(seen, Mapping) else None,
+        rest=json.dumps(rest, sort_keys=True) if rest else "",
     )
+
+
+def _read_exit(raw: Mapping[str, Any]) -> ExitEntry:
+    return ExitEntry(
+        session_id=str(raw.get("sessionId", "")),
+        sprite_id=str(raw.get("spriteId", "")),
+        created=_text(raw.get("created")),
+        code=_number(raw.get("code")),
+    )
+
+
+def render_entry(entry: GatewayEntry) -> dict[str, Any]:
+    """Write an entry as `status.gateways` stores it."""
+    rendered: dict[str, Any] = {"incarnation": entry.incarnation, "viewers": entry.viewers}
+    if entry.activity_time is not None:
+        rendered["activityTime"] = entry.activity_time
+    if (seen := entry.exit) is not None:
+        told: dict[str, Any] = {"sessionId": seen.session_id, "spriteId": seen.sprite_id, "code": seen.code}
+        if seen.created is not None:
+            told["created"] = seen.created
+        rendered["exit"] = told
+    if entry.rest:
+        rendered.update(json.loads(entry.rest))
+    return rendered
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -12,7 +12,7 @@ if its parent exists, so the whole of `/status/socket` is tested; status writes 
 
 from typing import Any, Final, TypeAlias
 
-from controller.plan.fence_objects import GatewayEntry, Lock, ObjectView, render_lock
+from controller.plan.fence_objects import GatewayEntry, Lock, ObjectView, render_entry, render_lock
 
 JsonPatch: TypeAlias = list[dict[str, Any]]
 """The operations of one JSON patch, in order."""
@@ -86,10 +86,10 @@ def build_entry(view: ObjectView, entry: GatewayEntry) -> JsonPatch:
     """
     tests = [_test("/metadata/uid", view.uid)]
     if not view.has_status:
-        value = {"gateways": [_render_entry(entry)]}
+        value = {"gateways": [render_entry(entry)]}
         return [*tests, _test("/status", None), {"op": "add", "path": "/status", "value": value}]
     if not view.gateways:
-        value_list = [_render_entry(entry)]
+        value_list = [render_entry(entry)]
         return [*tests, _test("/status/gateways", None), {"op": "add", "path": "/status/gateways", "value": value_list}]
     index = _find_entry(view, entry.incarnation)
     if index is None:
@@ -97,7 +97,7 @@ def build_entry(view: ObjectView, entry: GatewayEntry) -> JsonPatch:
         return [
             *tests,
             _test("/status/gateways/0/incarnation", first),
-            {"op": "add", "path": "/status/gateways/-", "value": _render_entry(entry)},
+            {"op": "add", "path": "/status/gateways/-", "value": render_entry(entry)},
         ]
     if view.gateways[index] == entry:
         return []
@@ -105,7 +105,7 @@ def build_entry(view: ObjectView, entry: GatewayEntry) -> JsonPatch:
     return [
         *tests,
         _test(f"{path}/incarnation", entry.incarnation),
-        {"op": "replace", "path": path, "value": _render_entry(entry)},
+        {"op": "replace", "path": path, "value": render_entry(entry)},
     ]
 
 
@@ -120,7 +120,7 @@ def build_drop_entry(view: ObjectView, incarnation: str) -> JsonPatch:
         return []
     tests = [_test("/metadata/uid", view.uid)]
     if len(view.gateways) == 1:
-        whole = [_render_entry(view.gateways[0])]
+        whole = [render_entry(view.gateways[0])]
         return [*tests, _test("/status/gateways", whole), {"op": "remove", "path": "/status/gateways"}]
     path = f"/status/gateways/{index}"
     return [*tests, _test(f"{path}/incarnation", incarnation), {"op": "remove", "path": path}]
@@ -144,10 +144,3 @@ def _find_entry(view: ObjectView, incarnation: str) -> int | None:
         if entry.incarnation == incarnation:
             return index
     return None
-
-
-def _render_entry(entry: GatewayEntry) -> dict[str, Any]:
-    rendered: dict[str, Any] = {"incarnation": entry.incarnation, "viewers": entry.viewers}
-    if entry.activity_time is not None:
-        rendered["activityTime"] = entry.activity_time
-    return rendered

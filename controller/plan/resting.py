@@ -209,8 +209,25 @@ def rest_live(facts: Facts, memory: Memory, session: SessionStatus, *, happening
 
 def rest_ended(facts: Facts, memory: Memory, session: SessionStatus, reason: EndReason, message: str) -> Plan:
     """Write an end. Whether another session follows is for the next visit to decide."""
-    ended = end_session(facts, session, reason)
+    return _rest_ended(facts, memory, end_session(facts, session, reason), message)
+
+
+def rest_exited(facts: Facts, memory: Memory, session: SessionStatus, exit_code: int) -> Plan:
+    """
+    Write an end whose exit a gateway saw.
+
+    One that was written before anybody told of the exit stays the same end, and only gets to know it.
+    """
+    message = f"Session {session.id} has exited with code {exit_code}."
+    if session.ended is None:
+        return _rest_ended(facts, memory, end_session(facts, session, EndReason.EXITED), message, exit_code)
+    known = session.ended.model_copy(update={"reason": str(EndReason.EXITED)})
+    return _rest_ended(facts, memory, session.model_copy(update={"ended": known}), message, exit_code)
+
+
+def _rest_ended(facts: Facts, memory: Memory, ended: SessionStatus, message: str, exit_code: int | None = None) -> Plan:
     assert ended.ended is not None
+    reason = EndReason(ended.ended.reason)
     situation = judge_situation_after(facts.spec, ended.ended)
     outcome = Outcome(
         situation,
@@ -219,6 +236,7 @@ def rest_ended(facts: Facts, memory: Memory, session: SessionStatus, reason: End
         kill=facts.status.kill,
         live=Verdict(ConditionStatus.FALSE, Reason(situation.value), message),
         doubt_settled=True,
+        exit_code=exit_code,
     )
     happening = Happening(Reason(str(reason)), message, warning=reason is not EndReason.EXITED)
     memory = replace(memory, absent_at=None, search_asked=None, fresh_nonce=None)

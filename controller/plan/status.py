@@ -15,6 +15,7 @@ from controller.api.situations import Phase, Situation, judge_phase, judge_readi
 from controller.api.terminal import (
     ActivityStatus,
     Condition,
+    ExitStatus,
     HoldStatus,
     KillStatus,
     SpriteStatus,
@@ -23,6 +24,7 @@ from controller.api.terminal import (
 )
 from controller.errors import Failure
 from controller.plan.activity import Activity, Presence, find_latest
+from controller.plan.ends import EndReason
 from controller.plan.facts import UNFENCED
 from controller.plan.fence_objects import ObjectView
 from controller.plan.fence_presence import judge_fenced
@@ -92,6 +94,7 @@ def build_status(
             "hold": old.hold if hold is None else hold.hold,
             "activity": _move_activity(old.activity, hold),
             "kill": outcome.kill,
+            "exit": _move_exit(old.exit, outcome),
             "last_handled_reconcile_at": requested_at or old.last_handled_reconcile_at,
             "conditions": conditions,
         }
@@ -276,6 +279,14 @@ def _move_sprite(known: SpriteStatus | None, look: SpriteLook) -> SpriteStatus |
     same = known is not None and known.id == look.sprite.id and known.state == state
     since = known.since if known is not None and same else look.read_time
     return SpriteStatus(id=look.sprite.id, state=state, since=since)
+
+
+def _move_exit(known: ExitStatus | None, outcome: Outcome) -> ExitStatus | None:
+    """Note the exit that somebody saw; it stands as long as the session that it is of."""
+    session = outcome.session
+    if session is None or session.ended is None or session.ended.reason != EndReason.EXITED:
+        return None
+    return known if outcome.exit_code is None else ExitStatus(code=outcome.exit_code)
 
 
 def _move_activity(known: ActivityStatus | None, hold: HoldView | None) -> ActivityStatus | None:

@@ -51,7 +51,7 @@ class Outcome:
     What a visit has found, to be written as status if it differs from what is recorded.
 
     `terminated` and `live` None leave those conditions as they were. `doubt_settled` says that the question whether
-    the session lives was answered.
+    the session lives was answered. `exit_code` is that of the session that has just ended, where it is known.
     """
 
     situation: Situation
@@ -61,6 +61,7 @@ class Outcome:
     terminated: Verdict | None = None
     live: Verdict | None = None
     doubt_settled: bool = False
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

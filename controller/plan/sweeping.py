@@ -39,11 +39,22 @@ def guard_fence(facts: Facts, memory: Memory, plan: Plan) -> Plan:
     match plan.step:
         case ReleaseObject() as release:
             return _guard_release(facts, memory, plan, release)
+        case Rest(outcome=outcome) if _is_fresh_end(facts, outcome):
+            # What a gateway told of the end stands in the entry that would be swept.
+            return plan
         case Rest():
             sweep = plan_status_sweep(facts.view, dead=facts.dead)
             return plan if sweep is None else Plan(_build_step(sweep), memory)
         case _:
             return plan
+
+
+def _is_fresh_end(facts: Facts, outcome: Outcome) -> bool:
+    """Tell whether this very outcome says, first of all, how the session ended."""
+    known, session = facts.status.session, outcome.session
+    if known is None or session is None or session.ended is None:
+        return False
+    return known.ended is None or known.ended.reason != session.ended.reason
 
 
 def _guard_release(facts: Facts, memory: Memory, plan: Plan, release: ReleaseObject) -> Plan:

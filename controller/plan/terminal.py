@@ -12,7 +12,7 @@ launch, or look whether it still lives.
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import assert_never
+from typing import Final, assert_never
 
 from controller.api.conditions import ConditionStatus, Reason
 from controller.api.session import Cause, Identity, SpriteState
@@ -24,7 +24,14 @@ from controller.api.terminal import (
     TerminalStatus,
 )
 from controller.plan.breaker import Conclusion, may_conclude
-from controller.plan.ends import EndReason, has_come_since, judge_end_by_list, judge_end_by_sprite, may_follow
+from controller.plan.ends import (
+    EndReason,
+    find_exit,
+    has_come_since,
+    judge_end_by_list,
+    judge_end_by_sprite,
+    may_follow,
+)
 from controller.plan.facts import Facts, Memory
 from controller.plan.kill import (
     METADATA_AGE,
@@ -50,6 +57,7 @@ from controller.plan.resting import (
     judge_situation_after,
     need_sprite,
     rest_ended,
+    rest_exited,
     rest_live,
     rest_token,
 )
@@ -59,6 +67,9 @@ from controller.plan.steps import LookAtSessions, LookAtSprite, Outcome, PlaceFi
 from controller.plan.sweeping import guard_fence
 from controller.plan.teardown import conclude_kill, find_proven, plan_deletion, plan_end, plan_terminated
 from controller.plan.wakes import guard_wake
+
+EXIT_TRAIL: Final = timedelta(seconds=5)
+"""How long a list may go on to show a session whose exit a gateway has seen; after that the list is believed."""
 
 
 def plan_terminal(facts: Facts, memory: Memory) -> Plan:
@@ -220,17 +231,24 @@ def _judge_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan | 
     if facts.doubt is None or session.id is None or not may_conclude(facts.breaker, Conclusion.SESSION_ENDED):
         return None
     identity = Identity(session.sprite_id or "", session.id, session.created)
-    lost = judge_end_by_sprite(identity, facts.sprite)
+    exit_code, lost = find_exit(identity, facts.status.gateways), judge_end_by_sprite(identity, facts.sprite)
+    if exit_code is not None and (lost is not None or is_paused(facts.sprite)):
+        # Nothing is asked of a paused sprite, and what was seen of the end came before its processes could be lost.
+        return rest_exited(facts, memory, session, exit_code)
     if lost is not None:
         return rest_ended(facts, memory, session, EndReason.LOST, lost.value)
     if facts.token.trouble is not None or is_paused(facts.sprite) or isinstance(facts.sprite, LookFailed):
         return None
     question = facts.doubt if memory.absent_at is None else memory.absent_at + SECOND_LOOK
+    if exit_code is not None:
+        question = max(question, facts.began)
     if not is_answer_to(facts.sessions, question):
         if question > facts.now:
             return Plan(ComeAgain(question - facts.now), memory)
         return Plan(LookAtSessions(question, Cause.CHECK), memory)
     match judge_end_by_list(identity, facts.sessions):
+        case Presence.LISTED if exit_code is not None and facts.now < facts.doubt + EXIT_TRAIL:
+            return Plan(ComeAgain(SECOND_LOOK), replace(memory, absent_at=None))
         case None | Presence.LISTED:
             return None
         case Presence.REUSED:
@@ -240,6 +258,8 @@ def _judge_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan | 
             assert isinstance(facts.sessions, Listed)
             if memory.absent_at is None:
                 return Plan(ComeAgain(SECOND_LOOK), replace(memory, absent_at=facts.sessions.started))
+            if exit_code is not None:
+                return rest_exited(facts, memory, session, exit_code)
             text = f"Session {session.id} is not in the sprite's list any more; nobody saw how it ended."
             return rest_ended(facts, memory, session, EndReason.EXIT_UNSEEN, text)
 
@@ -248,6 +268,10 @@ def _plan_after_end(facts: Facts, memory: Memory, session: SessionStatus, ended:
     """Start a fresh session where the rules allow one, else say how the last one ended."""
     if may_follow(facts.spec, ended):
         return _plan_follow(facts, memory, ended)
+    identity = Identity(session.sprite_id or "", session.id or "", session.created)
+    exit_code = find_exit(identity, facts.status.gateways)
+    if ended.reason == EndReason.EXIT_UNSEEN and exit_code is not None:
+        return rest_exited(facts, memory, session, exit_code)
     situation = judge_situation_after(facts.spec, ended)
     outcome = Outcome(
         situation,

@@ -25,6 +25,7 @@ from controller.api.terminal import (
     LeftoversStatus,
     ObjectUnreadable,
     Origin,
+    SeenExit,
     SessionEnd,
     SessionStatus,
     SocketStatus,
@@ -68,7 +69,15 @@ FULL = TerminalStatus(
         ),
     ),
     last_handled_reconcile_at="2026",
-    gateways=(GatewayStatus(incarnation="i", viewers=2, activity_time=NOON), GatewayStatus(incarnation="j")),
+    gateways=(
+        GatewayStatus(
+            incarnation="i",
+            viewers=2,
+            activity_time=NOON,
+            exit=SeenExit(session_id="41", sprite_id="sp-1", created=NOON, code=-9),
+        ),
+        GatewayStatus(incarnation="j"),
+    ),
     exit=ExitStatus(code=-9),
     conditions=tuple(
         Condition(

@@ -330,10 +330,14 @@ async def test_who_attaches_to_an_ended_terminal_gets_a_new_session(site: Site, 
 
     assert await person.is_closed() == 1000
     assert person.told("exit")[0]["exit_code"] == 3
+    status = await run(site.world.await_reason, name, "Exited", "SessionLive")
+    assert status["exit"] == {"code": 3}
+    assert status["session"]["ended"]["reason"] == "Exited"
     await run(site.await_free, name)
     again = await visitors.attach_to_type(site.gateways[1], anna, name)
     session = (await run(site.world.status, name))["session"]
     assert session["id"] != former
+    assert "exit" not in await run(site.world.status, name)
     assert again.told("session_info")[-1]["session_id"] == session["id"]
     await again.types(b"go\n")
     assert await again.is_closed() == 1000
