@@ -18,7 +18,7 @@ ifneq ($(UNKNOWN_PARTS),)
 $(error WITHOUT may name chart, cluster, image, prometheus and sprites, not: $(UNKNOWN_PARTS))
 endif
 
-.PHONY: help venv check format test cluster crds config matrix demo lab bench lock sbom binaries sdks packages clean
+.PHONY: help venv check format test cluster crds config matrix picture demo lab bench lock sbom binaries sdks packages clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -59,6 +59,15 @@ config: venv ## Write config/base/operator.yaml again, from the chart by helm.
 matrix: packages venv binaries ## Play the fault matrix, and write docs/fault-matrix.md again.
 	REWRITE_FAULT_MATRIX=1 $(BIN)/pytest tests/cluster/test_fault_matrix.py
 
+picture: packages venv binaries ## Play the faults of the alerts, and draw the dashboard's pictures in docs/ again.
+	@mkdir -p build/picture
+	$(BIN)/python -m tests.metrics.picture build/picture/seen.json
+	$(BIN)/python -m venv --clear build/picture/venv
+	build/picture/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements/picture.txt
+	build/picture/venv/bin/python -m tests.metrics.drawing build/picture/seen.json \
+		charts/agentterminal-operator/files/dashboard.json docs/pictures
+
 demo: packages venv ## Watch a terminal live and die, on a real API server and with real processes.
 	$(BIN)/agentterminal demo
 
@@ -77,6 +86,8 @@ lock: venv ## Pin the dependencies again, by hash: requirements/.
 		-o requirements/runtime.txt pyproject.toml
 	build/bootstrap/bin/uv pip compile -q --generate-hashes --python-version 3.11 --no-header --no-annotate \
 		--extra lab --group dev -o requirements/dev.txt pyproject.toml
+	build/bootstrap/bin/uv pip compile -q --generate-hashes --python-version 3.11 --no-header --no-annotate \
+		--group picture -o requirements/picture.txt
 	echo hatchling | build/bootstrap/bin/uv pip compile -q --generate-hashes --python-version 3.11 --no-header \
 		--no-annotate -c requirements/dev.txt -o requirements/build.txt -
 

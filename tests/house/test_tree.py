@@ -130,7 +130,7 @@ def requirements(name: str) -> dict[str, str]:
     return {line.split("==")[0].partition("[")[0]: line for line in joined.splitlines() if line.strip()}
 
 
-@pytest.mark.parametrize("name", ["build.txt", "dev.txt", "runtime.txt", "uv.txt"])
+@pytest.mark.parametrize("name", ["build.txt", "dev.txt", "picture.txt", "runtime.txt", "uv.txt"])
 def test_every_package_is_pinned_by_version_and_hash(name: str) -> None:
     for package, line in requirements(name).items():
         assert re.match(rf"{re.escape(package)}(\[[\w,-]+\])?==\S+ .*--hash=sha256:[0-9a-f]{{64}}", line), package

@@ -9,6 +9,7 @@ refuses at a takeover is a matter of moments. That it counts them is shown by te
 """
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 
@@ -99,6 +100,8 @@ class Seen:
     calm: set[tuple[str, str]] = field(default_factory=set)
     """What fired while all was well."""
     fired: set[tuple[str, str]] = field(default_factory=set)
+    worst_time: float = 0.0
+    """When every fault was seen, in seconds since 1970."""
     left: set[tuple[str, str]] = field(default_factory=set)
     """What fired still after everything was put right."""
     answers: dict[str, int] = field(default_factory=dict)
@@ -123,8 +126,8 @@ class Faults:
         self._other = namespaces[1]
         self._folder = folder
         self._standby: OperatorProcess
-        self._gateway: GatewayProcess
-        self._prometheus: Prometheus
+        self.gateway: GatewayProcess
+        self.prometheus: Prometheus
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -133,7 +136,9 @@ class Faults:
             stack.enter_context(self.gate)
             self.world.kubeconfig = write_kubeconfig(self._folder / "kubeconfig", self.gate.url, self.cluster)
             stack.callback(self.world.__exit__)
-            operator = self.world.start_operator(WORKERS=str(WORKERS), METADATA_SECONDS="2", RESYNC_SECONDS="10")
+            operator = self.world.start_operator(
+                WORKERS=str(WORKERS), METADATA_SECONDS="2", RESYNC_SECONDS="10", LEASE_NAMESPACE=self.world.namespace
+            )
             stack.enter_context(self.page)
             self._start_gateway("0")
             stack.callback(self._end_gateway)
@@ -153,11 +158,11 @@ class Faults:
             ports = {
                 OPERATOR: _find_port(operator, "port"),
                 STANDBY: _find_port(self._standby, "port"),
-                GATEWAY: _find_port(self._gateway, "metrics_port"),
+                GATEWAY: _find_port(self.gateway, "metrics_port"),
                 STAND_IN: self.page.port,
             }
             self._gateway_port = str(ports[GATEWAY])
-            self._prometheus = stack.enter_context(Prometheus(self._folder, ports, rules))
+            self.prometheus = stack.enter_context(Prometheus(self._folder, ports, rules))
             yield
 
     def play(self) -> None:
@@ -165,7 +170,8 @@ class Faults:
         self._prepare()
         self._await_scrapes()
         self._await_calm()
-        self.seen.pages = {GATEWAY: self._gateway.read("metrics")}
+        self.live()
+        self.seen.pages = {GATEWAY: self.gateway.read("metrics")}
         self._ask()
         self._break()
         self._block_workers()
@@ -176,6 +182,9 @@ class Faults:
         self._await_quiet()
 
     # --- while all is well --------------------------------------------------------------------------------------------
+
+    def live(self) -> None:
+        """Let more happen while all is well: nothing, for the alerts; see picture.py."""
 
     def _prepare(self) -> None:
         """Have a terminal for each fault, and one that nothing happens to."""
@@ -198,16 +207,16 @@ class Faults:
     def _await_scrapes(self) -> None:
         """Have every job scraped and every rule judged a few times."""
         await_true(
-            lambda: len(self._prometheus.query("count_over_time(agentterminal_build_info[20s]) >= 4")) == 4,
+            lambda: len(self.prometheus.query("count_over_time(agentterminal_build_info[20s]) >= 4")) == 4,
             "Prometheus to have scraped all",
-            tell=lambda: json.dumps(self._prometheus.query("up")),
+            tell=lambda: json.dumps(self.prometheus.query("up")),
         )
 
     def _await_calm(self) -> None:
         """Look what fires; a rush at the start, on a busy machine, is over soon."""
 
         def is_calm() -> bool:
-            self.seen.calm = self._prometheus.firing()
+            self.seen.calm = self.prometheus.firing()
             return self.seen.calm == CALM
 
         _await_if_it_comes(is_calm, CALM_SECONDS)
@@ -248,9 +257,9 @@ class Faults:
             self.world.create(f"waiting-{number}", **NOBODY)
         depth = f'agentterminal_queue_depth{{job="{OPERATOR}"}}'
         await_true(
-            lambda: bool(self._prometheus.query(f"min_over_time({depth}[3s]) >= {WAITING}")),
+            lambda: bool(self.prometheus.query(f"min_over_time({depth}[3s]) >= {WAITING}")),
             "objects to wait for a worker",
-            tell=lambda: json.dumps(self._prometheus.query(f"{depth}[20s]")),
+            tell=lambda: json.dumps(self.prometheus.query(f"{depth}[20s]")),
         )
         for hold in holds:
             hold.release()
@@ -262,16 +271,17 @@ class Faults:
         """Wait for all; what does not come is told by the test that asks for it."""
 
         def has_fired() -> bool:
-            self.seen.fired |= self._prometheus.firing()
+            self.seen.fired |= self.prometheus.firing()
             return self.seen.fired >= LASTING
 
         _await_if_it_comes(has_fired, FIRE_SECONDS)
+        self.seen.worst_time = time.time()
 
     def _ask(self) -> None:
         """Ask what the dashboard and the runbooks ask: some of it is there before the faults, some only with them."""
         for query in (*read_panel_queries(), *read_page_queries()):
             hasty = re.sub(r"\[\d+[mh]\]", f"[{WINDOW}]", query)
-            count = len(self._prometheus.query(hasty))
+            count = len(self.prometheus.query(hasty))
             self.seen.answers[query] = max(count, self.seen.answers.get(query, 0))
 
     def _look(self) -> None:
@@ -279,7 +289,7 @@ class Faults:
         rules = (rule["expr"] for rule in read_rules())
         for query in (*read_panel_queries(), *read_page_queries(), *rules):
             for selector in find_selectors(query):
-                self.seen.series[str(selector)] = self._prometheus.series(str(selector))
+                self.seen.series[str(selector)] = self.prometheus.series(str(selector))
         assert self.world.operator is not None
         self.seen.pages |= {
             OPERATOR: self.world.operator.read("metrics"),
@@ -308,7 +318,7 @@ class Faults:
 
     def _await_quiet(self) -> None:
         def is_quiet() -> bool:
-            self.seen.left = self._prometheus.firing()
+            self.seen.left = self.prometheus.firing()
             return not self.seen.left
 
         _await_if_it_comes(is_quiet, CLEAR_SECONDS)
@@ -316,11 +326,11 @@ class Faults:
     def _start_gateway(self, metrics_port: str) -> None:
         namespace = self.world.namespace
         where = {"NAMESPACES": namespace, "LEASE_NAMESPACE": namespace, "GATEWAY_METRICS_PORT": metrics_port}
-        self._gateway = GatewayProcess(self.world.kubeconfig, self.lab.url, **where)
+        self.gateway = GatewayProcess(self.world.kubeconfig, self.lab.url, **where)
 
     def _end_gateway(self) -> None:
-        self._gateway.kill()
-        self._gateway.forget()
+        self.gateway.kill()
+        self.gateway.forget()
 
     def _write_lease(self, holder: str) -> None:
         """Give the Lease of the second operator to somebody, or to nobody."""
@@ -334,6 +344,30 @@ class Faults:
                 "PATCH", f"{path}/{name}", body={"spec": spec}, content_type="application/merge-patch+json"
             )
         assert status in (200, 201), answer
+
+
+AnyFaults = TypeVar("AnyFaults", bound=Faults)
+
+
+@contextmanager
+def open_faults(
+    cluster: Cluster, folder: Path, kind: type[AnyFaults], names: tuple[str, str] | None = None
+) -> Iterator[AnyFaults]:
+    """Make a world with two organizations and two namespaces, and play everything in it."""
+    names = names or (f"alerts-{os.getpid()}", f"alerts-other-{os.getpid()}")
+    for name in names:
+        status, _ = cluster.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
+        assert status == 201
+    tokens = [word for name in ("lab", DARK) for word in ("--token", f"{name}/1/aa/bb")]
+    with EmulatorProcess(*tokens) as lab:
+        faults = kind(cluster, lab, folder, names)
+        try:
+            with faults.open():
+                faults.play()
+                yield faults
+        finally:
+            for name in names:
+                cluster.empty_namespace(name)
 
 
 def is_list(namespace: str, request: Request) -> bool:

@@ -82,6 +82,18 @@ class Prometheus:
         found: list[dict[str, Any]] = self._ask("query", query=query)["result"]
         return found
 
+    def query_at(self, query: str, at: float) -> list[dict[str, Any]]:
+        """Ask for the value of a query at a moment, in seconds since 1970."""
+        found: list[dict[str, Any]] = self._ask("query", query=query, time=str(at))["result"]
+        return found
+
+    def query_between(self, query: str, begin: float, end: float) -> list[dict[str, Any]]:
+        """Ask for the values of a query, one a second, between two moments."""
+        found: list[dict[str, Any]] = self._ask("query_range", query=query, start=str(begin), end=str(end), step="1")[
+            "result"
+        ]
+        return found
+
     def series(self, selector: str) -> list[dict[str, str]]:
         """Tell the labels of all series that match, gone ones included."""
         found: list[dict[str, str]] = self._ask("series", **{"match[]": selector})

@@ -1,6 +1,8 @@
 """The dashboard: three questions and the gateway, each panel with title, unit and the data source that was chosen."""
 
+import html
 import json
+import re
 from typing import Any
 
 import promql_parser
@@ -8,6 +10,8 @@ import pytest
 
 from controller.gateway.metrics import build_gateway_metrics
 from controller.metrics import build_metrics
+from tests.house.cases import ROOT
+from tests.metrics.drawing_names import PICTURES, name_picture, split_by_question, write_title
 from tests.metrics.queries import (
     DASHBOARD,
     find_selectors,
@@ -62,6 +66,36 @@ def test_no_panel_lies_on_another_or_beside_the_board() -> None:
 def test_its_variables_are_the_data_source_and_the_jobs() -> None:
     assert [variable["name"] for variable in BOARD["templating"]["list"]] == ["datasource", "job"]
     assert BOARD["templating"]["list"][0]["type"] == "datasource"
+
+
+# --- Its pictures -----------------------------------------------------------------------------------------------------
+
+QUESTIONS = split_by_question(BOARD)
+PAGE = (ROOT / "docs/dashboard.md").read_text()
+BOLD = re.compile(r'<text style="font-weight: 700;[^>]*>([^<]*)</text>')
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_picture_shows_every_panel_of_its_question_and_no_other(question: str) -> None:
+    drawn = BOLD.findall((ROOT / PICTURES / name_picture(question)).read_text())
+
+    assert sorted(map(html.unescape, drawn)) == sorted(map(write_title, QUESTIONS[question])), "Run `make picture`."
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_picture_stands_in_the_section_of_its_question_and_is_small(question: str) -> None:
+    name = name_picture(question)
+    section = PAGE.split(f"## {question}\n")[1].split("\n## ")[0]
+
+    assert f"](pictures/{name})" in section
+    assert (ROOT / PICTURES / name).stat().st_size < 150_000
+
+
+def test_there_is_no_picture_of_a_question_that_is_not_asked() -> None:
+    assert {path.name for path in (ROOT / PICTURES).iterdir()} == set(map(name_picture, QUESTIONS))
+
+
+# --- Its metrics ------------------------------------------------------------------------------------------------------
 
 
 def exported() -> set[str]:

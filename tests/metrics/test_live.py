@@ -5,7 +5,6 @@ Everything is played once, side by side (`faults.py`, which says what is hastene
 """
 
 import itertools
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -13,9 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.plane import Cluster
-from tests.metrics.faults import CALM, GATEWAY, LASTING, OPERATOR, STANDBY, Faults, Seen
+from tests.metrics.faults import CALM, GATEWAY, LASTING, OPERATOR, STANDBY, Faults, Seen, open_faults
 from tests.metrics.queries import RUNBOOKS, find_grouping, find_selectors, read_panel_queries, read_rules
-from tests.support.emulator import EmulatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.sprites, pytest.mark.prometheus, pytest.mark.timeout(300)]
 
@@ -25,20 +23,8 @@ PLACEHOLDERS = {"TEAM": "default", "NAME": "well", "-n agentterminal": "-n defau
 
 @pytest.fixture(scope="module")
 def faults(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
-    names = (f"alerts-{os.getpid()}", f"alerts-other-{os.getpid()}")
-    for name in names:
-        status, _ = cluster.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
-        assert status == 201
-    tokens = [word for name in ("lab", "dark") for word in ("--token", f"{name}/1/aa/bb")]
-    with EmulatorProcess(*tokens) as lab:
-        faults = Faults(cluster, lab, tmp_path_factory.mktemp("alerts"), names)
-        try:
-            with faults.open():
-                faults.play()
-                yield faults
-        finally:
-            for name in names:
-                cluster.empty_namespace(name)
+    with open_faults(cluster, tmp_path_factory.mktemp("alerts"), Faults) as faults:
+        yield faults
 
 
 @pytest.fixture
