@@ -77,6 +77,35 @@ def test_the_rules_for_flux_ignore_the_gateways_fields_and_leave_a_persons_hand_
     assert set(drift["paths"]) == {*POINTERS, "/spec/terminated"}
 
 
+def read_kind(name: str, kind: str) -> dict[str, Any]:
+    """The last document of a kind in a file: that of the terminals."""
+    documents = yaml.safe_load_all((ROOT / name).read_text(encoding="utf-8"))
+    found: dict[str, Any] = [document["spec"] for document in documents if document["kind"] == kind][-1]
+    return found
+
+
+def test_the_examples_for_pipelines_have_the_rules_that_are_shipped() -> None:
+    shipped = read_yaml("config/flux/kustomization-patch.yaml")["spec"]
+    flux = read_kind("examples/gitops/flux.yaml", "Kustomization")
+    (difference,) = read_kind("examples/gitops/argocd.yaml", "Application")["ignoreDifferences"]
+
+    assert (flux["patches"], flux["ignore"]) == (shipped["patches"], shipped["ignore"])
+    assert set(difference["jsonPointers"]) == POINTERS
+
+
+def test_the_example_for_flux_waits_for_what_is_there_and_for_nothing_that_is_created_suspended() -> None:
+    flux = read_kind("examples/gitops/flux.yaml", "Kustomization")
+    applied = {
+        document["metadata"]["name"]: document["spec"]
+        for path, document in EXAMPLES
+        if path.is_relative_to(ROOT / flux["path"])
+    }
+
+    assert "wait" not in flux
+    for awaited in flux["healthChecks"]:
+        assert not applied[awaited["name"]].get("suspend")
+
+
 def test_no_example_for_argo_cd_applies_what_it_ignores() -> None:
     for path in [*(ROOT / "examples").rglob("*.yaml"), *(ROOT / "config").rglob("*.yaml")]:
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
