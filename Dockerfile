@@ -1,4 +1,4 @@
-# The image of operator and gateway: two stages, everything pinned by hash, no build tools and no lab in the last one.
+# The image of operator and gateway: two stages, every package pinned by hash, no build tools and no lab in the last one.
 # BASE may be any image with Python 3.11 or newer and its venv module; name it with its digest where builds have to be
 # the same tomorrow: --build-arg BASE=python:3.11-slim-bookworm@sha256:...
 # Packages come from where the build's own pip is told to look: mount a pip.conf at /etc/pip.conf for a mirror.
