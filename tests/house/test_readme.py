@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from tests.support.commands import MOMENT_SECONDS, ROOT, Sandbox
@@ -29,6 +30,7 @@ BY_YOU = "by you"
 AS_THE_LAB = "in the foreground, as the lab"
 IN_THE_LAB = "in the lab"
 WITH_A_TOKEN = "in the lab, with a token in token.txt"
+AT_A_TERMINAL = "in the lab, at a terminal, each until ctrl-p ctrl-q leaves it"
 UNTIL = re.compile(r'in the lab, until it says "(.+)"')
 LAB_READY = "Ctrl-C ends everything."
 
@@ -50,7 +52,7 @@ def commands_to_run(how: str) -> list[str]:
 
 
 def test_every_block_of_commands_says_how_it_is_run() -> None:
-    known = {AS_IT_STANDS, BY_YOU, AS_THE_LAB, IN_THE_LAB, WITH_A_TOKEN}
+    known = {AS_IT_STANDS, BY_YOU, AS_THE_LAB, IN_THE_LAB, WITH_A_TOKEN, AT_A_TERMINAL}
 
     assert len(BLOCKS) == README.count("```") / 2 > 5
     for block in BLOCKS:
@@ -169,7 +171,7 @@ async def test_the_commands_for_the_lab_work_in_the_lab(sandbox: Sandbox, tmp_pa
             if block.how not in {AS_IT_STANDS, BY_YOU, AS_THE_LAB}:
                 await follow(block, told["line"], folder, environment)
                 run += 1
-        assert run == 4
+        assert run == 6
         lab.press_ctrl_c()
         # The lab ends with 0; make, which was interrupted as well, waits for it and ends by the signal.
         assert await lab.read_to_end() == -signal.SIGINT, lab.output
@@ -178,9 +180,34 @@ async def test_the_commands_for_the_lab_work_in_the_lab(sandbox: Sandbox, tmp_pa
 
 async def follow(block: Block, line: str, folder: Path, environment: dict[str, str]) -> None:
     """Type a block into a terminal that has typed the lab's line, and see it succeed."""
+    if block.how == AT_A_TERMINAL:
+        for command in block.commands.splitlines():
+            await asyncio.to_thread(attach_and_leave, f"{line}\n{command}", folder, environment)
+        return
     until = UNTIL.fullmatch(block.how or "")
     async with typed(f"{line}\n{block.commands}", folder, environment) as shell:
         if until is not None:
             await shell.read_until(until[1])
             shell.press_ctrl_c()
         assert await shell.read_to_end() == 0, shell.output
+
+
+def attach_and_leave(commands: str, folder: Path, environment: dict[str, str]) -> None:
+    """Type commands that attach a real terminal, and leave it by the detach keys."""
+    terminal = pexpect.spawn(
+        "/bin/bash",
+        ["-euo", "pipefail", "-c", commands],
+        env={**environment, "TERM": "xterm-256color"},
+        cwd=str(folder),
+        dimensions=(40, 160),
+        encoding="utf-8",
+        timeout=MOMENT_SECONDS,
+    )
+    try:
+        terminal.expect_exact("ctrl-p ctrl-q leaves it.")
+        terminal.send("\x10\x11")
+        terminal.expect_exact("Detached. The session goes on: demo/adopted")
+        terminal.expect(pexpect.EOF)
+    finally:
+        terminal.close(force=True)
+    assert terminal.exitstatus == 0, commands
