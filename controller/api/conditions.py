@@ -124,7 +124,7 @@ class Reason(StrEnum):
     API_INCIDENT = "ApiIncident"
     """401 or 404 over several sprites at once: an incident of the platform. Nothing is believed until it ends."""
     OBJECT_INVALID = "ObjectInvalid"
-    """The stored object does not fit this operator's schema (a newer or older CRD)."""
+    """The stored object does not fit this operator's schema (a newer or older CRD); the message names the field."""
 
     NOT_REQUESTED = "NotRequested"
     """Nobody asked for the end."""

@@ -153,6 +153,12 @@ def test_every_situation_that_hinders_is_on_the_page_with_its_way_out(table: str
         assert all(len(cell) > 5 for cell in cells if cell != f"`{reason}`"), reason
 
 
+def test_the_runbook_for_terminals_that_are_not_ready_has_every_situation_in_which_a_person_must_help() -> None:
+    page = (DOCS / "runbooks/terminals-not-ready.md").read_text(encoding="utf-8")
+
+    assert {reason for reason in find_situations(stalled=True) if f"`{reason}`" not in page} == set()
+
+
 def test_every_reason_for_which_an_end_is_not_over_is_on_the_page() -> None:
     rows = read_rows("ending")
 
