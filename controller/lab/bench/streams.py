@@ -12,6 +12,7 @@ Source: what each figure means is told in docs/performance.md, "Streams".
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any, Final, Self
 
 import aiohttp
 
-from controller.api.names import GROUP
+from controller.api.names import GROUP, PLURAL
 from controller.clock import Clock
 from controller.lab.bench.client import NAMESPACE, ApiClient
 from controller.lab.bench.errors import BenchFailed
@@ -43,6 +44,8 @@ LAST_FRAMES_WITHIN: Final = timedelta(seconds=10)
 """What has not come so long after the last frame was sent is lost."""
 
 _RBAC: Final = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
+_KUBE_CALLS: Final = re.compile(r"^agentterminal_kube_calls_total\{(.*)\} (\S+)$", re.MULTILINE)
+_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _NANOSECONDS: Final = 1_000_000_000
 
 
@@ -60,6 +63,16 @@ def read_place(terminal: Mapping[str, Any]) -> StreamPlace:
     """Read from an object which session it adopted, and when that was created."""
     session = terminal["status"]["session"]
     return StreamPlace(terminal["spec"]["spriteName"], session["id"], datetime.fromisoformat(session["created"]))
+
+
+def read_gateway_writes(text: str) -> int:
+    """Count in a gateway's metrics the writes to AgentTerminals, whatever they were answered."""
+    writes = 0.0
+    for labels, value in _KUBE_CALLS.findall(text):
+        named = dict(_LABEL.findall(labels))
+        if named["verb"] == "patch" and named["resource"].startswith(PLURAL) and named["outcome"] != "Withheld":
+            writes += float(value)
+    return int(writes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +174,11 @@ class Crowd:
             for number, sink in chain(self.through.items(), self.direct.items()):
                 group.create_task(sink.wait_for_frames(made[number], within=LAST_FRAMES_WITHIN))
         return Stretch(began, ended, *spent)
+
+    async def count_writes(self) -> int:
+        """Read from the gateway's metrics how many writes to AgentTerminals it has sent."""
+        async with self._http.get(f"{self._gateway.metrics_url}/metrics") as answer:
+            return read_gateway_writes(await answer.text())
 
     async def _open(self, url: str, token: str, number: int) -> Sink:
         try:
