@@ -5,7 +5,8 @@ Problem: `attached: true` and a lock outlive the gateway that wrote them; ten th
 gateways, and an object at rest must cost nothing. Promise: one reader for each gateway, however many objects name it,
 and none where nobody does; a gateway is dead only with the proof of `plan.fence_tenure` (two consistent reads of its
 Lease, further apart than any tenure lasts, and the breaking of that very version); found within two such distances of
-its last renewal, about 14 s, while it matters; what could not be read says nothing.
+its last renewal, about 14 s, while it matters; what could not be read says nothing, and neither does the absence of a
+Lease that lies in another namespace than is looked in.
 
 All moments are monotonic: a clock that stands still with a suspended machine only makes the two reads lie further apart
 than they are thought to.
@@ -26,6 +27,7 @@ from controller.engine.registry import Snapshot
 from controller.errors import OutsideError
 from controller.kube.credentials import CredentialsUnusable
 from controller.kube.errors import NotFound
+from controller.plan.fence_ids import LEASE_ELSEWHERE, has_lease_elsewhere
 from controller.plan.fence_objects import LeaseLook, LeaseView, NoLease, ObjectView, view_lease, view_object
 from controller.plan.fence_patches import name_lease
 from controller.plan.fence_tenure import (
@@ -41,7 +43,7 @@ from controller.plan.fence_tenure import (
     judge_break,
     judge_lease,
 )
-from controller.plan.gateways import Interest, find_wait, find_wait_after_failure, is_alive_by, judge_interests
+from controller.plan.gateways import SELDOM, Interest, find_wait, find_wait_after_failure, is_alive_by, judge_interests
 
 log: Final = logging.getLogger(__name__)
 
@@ -203,6 +205,9 @@ class LeaseProver:
             if suspect is None:
                 return
             started = self._clock.monotonic()
+            if has_lease_elsewhere(incarnation, lease_namespace=self._namespace):
+                self._take_stranger(suspect)
+                return
             try:
                 look = await self._read(incarnation)
                 is_first = suspect.proof.first is None
@@ -245,6 +250,13 @@ class LeaseProver:
                 extra={"incarnation": suspect.proof.incarnation, "fault": str(error)},
             )
         self._is_blind = True
+
+    def _take_stranger(self, suspect: _Suspect) -> None:
+        """Believe in the life of a gateway whose Lease would be looked for in the wrong place, and say so once."""
+        suspect.due = self._clock.monotonic() + SELDOM
+        if not suspect.failures:
+            log.error(LEASE_ELSEWHERE, extra={"incarnation": suspect.proof.incarnation, "looked_in": self._namespace})
+        suspect.failures += 1
 
     async def _read(self, incarnation: str) -> LeaseLook:
         try:

@@ -73,6 +73,7 @@ from controller.plan.fence import (
     is_held,
 )
 from controller.plan.fence_closing import Ending
+from controller.plan.fence_ids import make_incarnation
 from controller.plan.fence_objects import ExitEntry, view_object
 from controller.plan.fence_sweep import find_open_ids, may_delete_lease
 from controller.sprites.client import SpritesClient
@@ -165,7 +166,12 @@ class Desk:
         self._draw = draw
         self._calls = FenceCalls(outside.kube, lease_namespace)
         self._incarnations = Incarnations(
-            outside.leases, lease_namespace, namespaces=namespaces, house=self, draw=draw, clock=clock
+            outside.leases,
+            lease_namespace,
+            namespaces=namespaces,
+            house=self,
+            draw=lambda: make_incarnation(draw(), lease_namespace=lease_namespace),
+            clock=clock,
         )
         self._sweeper = Sweeper(self._calls, outside.broom, lease_namespace, house=self, luck=luck, clock=clock)
         self._presences = Presences(self._calls, self.find_life, self.spawn, clock)

@@ -7,6 +7,7 @@ as one of them, and whether a write happened is never guessed: it did, it surely
 Source: gateway.md 1 and 3, rule 5.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,10 +27,13 @@ from controller.kube.errors import (
     Unauthorized,
 )
 from controller.plan.fence import Accepted, Answer, Lost, MovedOn, NotNow, ObjectGone, RuleSpoke
+from controller.plan.fence_ids import LEASE_ELSEWHERE, has_lease_elsewhere
 from controller.plan.fence_objects import LeaseLook, LeaseView, NoLease, view_lease, view_object
 from controller.plan.fence_patches import JsonPatch, name_lease
 from controller.plan.fence_tenure import RULES, BreakAnswer, Broken, NotBroken
 from controller.tenure import Tenure, TenureEnded
+
+log: Final = logging.getLogger(__name__)
 
 JsonObject = dict[str, Any]
 
@@ -84,6 +88,7 @@ class FenceCalls:
     def __init__(self, kube: FenceKube, lease_namespace: str) -> None:
         self._kube = kube
         self._lease_namespace = lease_namespace
+        self._told: set[str] = set()
 
     async def read(self, target: Target) -> JsonObject | None:
         """
@@ -116,8 +121,13 @@ class FenceCalls:
         Read the Lease of a gateway consistently.
 
         Raises:
-            CallFailed: Nobody knows.
+            CallFailed: Nobody knows; the Lease of one that keeps it in another namespace is never known here.
         """
+        if has_lease_elsewhere(incarnation, lease_namespace=self._lease_namespace):
+            if incarnation not in self._told:
+                self._told.add(incarnation)
+                log.error(LEASE_ELSEWHERE, extra={"incarnation": incarnation, "looked_in": self._lease_namespace})
+            raise CallFailed(LEASE_ELSEWHERE)
         try:
             raw = await self._kube.get_lease(self._lease_namespace, name_lease(incarnation), timeout=LEASE_TIMEOUT)
         except NotFound:

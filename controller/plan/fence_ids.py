@@ -2,12 +2,15 @@
 Names of sockets: the ids that we draw, and what `spec.activeSocketId` may say.
 
 Problem: absent, empty and an id are three answers to "who speaks", and an id that somebody else wrote must never be
-taken for one of ours. Promise: an id of our form tells the generation that its claim made and the gateway process that
-drew it, and nothing that is not exactly of our form is read so.
+taken for one of ours. And a Lease that is not found proves no death where one looks in another namespace than the
+gateway wrote it to: two settings that differ would let the locks of the living be cleared. Promise: an id of our form
+tells the generation that its claim made and the gateway process that drew it, and nothing that is not exactly of our
+form is read so; the name of a gateway process tells, by a mark, in which namespace its Lease lies.
 
 Source: gateway.md 1 (the fence's words), behaviour cases F1 and F16 to F20.
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -21,13 +24,24 @@ LONGEST_ID: Final = 128
 """The schema's limit of `spec.activeSocketId`."""
 
 NAME_PATTERN: Final = r"[a-z0-9]{8,32}"
+"""What the random part of an id, and of an incarnation, looks like; no part holds a dot, which separates the parts."""
+
+_HOME_DIGITS: Final = 8
+INCARNATION_PATTERN: Final = rf"{NAME_PATTERN}(?:-[0-9a-f]{{{_HOME_DIGITS}}})?"
 """
-What an incarnation, and the random part of an id, may look like. An incarnation is the end of a Lease's name, so it has
-lower-case letters and digits only; no part holds a dot, which separates the parts.
+What an incarnation looks like: the end of a Lease's name. After its random part comes the mark of the namespace in
+which that Lease lies. A name without a mark says nothing about it.
 """
 
 _NAME: Final = re.compile(NAME_PATTERN, re.ASCII)
-_OURS: Final = re.compile(rf"{FORM}\.([1-9][0-9]{{0,18}})\.({NAME_PATTERN})\.({NAME_PATTERN})", re.ASCII)
+_INCARNATION: Final = re.compile(INCARNATION_PATTERN, re.ASCII)
+_OURS: Final = re.compile(rf"{FORM}\.([1-9][0-9]{{0,18}})\.({INCARNATION_PATTERN})\.({NAME_PATTERN})", re.ASCII)
+
+
+LEASE_ELSEWHERE: Final = (
+    "A gateway keeps its Lease in another namespace than is looked in here: nobody can know whether it lives, so it "
+    "counts as alive. Give operator and gateways the same AGENTTERMINAL_LEASE_NAMESPACE."
+)
 
 
 class BadSocketPart(AgentTerminalError):
@@ -83,10 +97,25 @@ def make_socket_id(*, generation: int, incarnation: str, luck: str) -> str:
     Raises:
         BadSocketPart: A part is not of its form.
     """
-    for part in (incarnation, luck):
-        if _NAME.fullmatch(part) is None:
-            raise BadSocketPart(f"A part of a socket id must match {NAME_PATTERN}, and has {len(part)} characters.")
+    for part, pattern in ((incarnation, _INCARNATION), (luck, _NAME)):
+        if pattern.fullmatch(part) is None:
+            raise BadSocketPart(f"A part of a socket id must match {pattern.pattern}, and has {len(part)} characters.")
     return f"{FORM}.{generation + 1}.{incarnation}.{luck}"
+
+
+def make_incarnation(luck: str, *, lease_namespace: str) -> str:
+    """Name a gateway process, so that whoever reads the name can tell whether it looks for the Lease where it lies."""
+    return f"{luck}-{_mark_home(lease_namespace)}"
+
+
+def has_lease_elsewhere(incarnation: str, *, lease_namespace: str) -> bool:
+    """Tell whether a gateway's Lease lies in another namespace than this one: then its absence here proves nothing."""
+    _, _, mark = incarnation.partition("-")
+    return mark not in ("", _mark_home(lease_namespace))
+
+
+def _mark_home(namespace: str) -> str:
+    return hashlib.sha256(namespace.encode()).hexdigest()[:_HOME_DIGITS]
 
 
 def read_socket_name(text: str | None) -> SocketName:

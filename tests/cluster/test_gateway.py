@@ -19,6 +19,9 @@ from typing import Any, TypeVar
 import aiohttp
 import pytest
 
+from controller.cli.worlds import GATEWAY_RULES
+from controller.lab.rights import GATEWAY_NAME, read_gateway_rules
+from controller.plan.fence_ids import LEASE_ELSEWHERE
 from tests.cluster.gate import Gate
 from tests.cluster.plane import Cluster
 from tests.cluster.stage import write_kubeconfig
@@ -50,15 +53,29 @@ class Site:
     kubeconfig: Path
     tokens: dict[str, str] = field(default_factory=dict, repr=False)
 
-    def start_gateway(self, kubeconfig: Path | None = None, sprites_url: str | None = None) -> GatewayProcess:
+    def start_gateway(
+        self, kubeconfig: Path | None = None, sprites_url: str | None = None, lease_namespace: str | None = None
+    ) -> GatewayProcess:
         gateway = GatewayProcess(
             kubeconfig or self.kubeconfig,
             sprites_url or self.world.lab.url,
             NAMESPACES=self.world.namespace,
-            LEASE_NAMESPACE=self.world.namespace,
+            LEASE_NAMESPACE=lease_namespace or self.world.namespace,
         )
         self.gateways.append(gateway)
         return gateway
+
+    def start_gateway_elsewhere(self, namespace: str) -> GatewayProcess:
+        """Start a gateway that keeps its Lease in a namespace of its own."""
+        subject = {"kind": "ServiceAccount", "name": GATEWAY_NAME, "namespace": self.world.namespace}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "leases"}
+        rules = list(read_gateway_rules(GATEWAY_RULES).leases)
+        self.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        roles = f"{RBAC}/namespaces/{namespace}"
+        self.create(f"{roles}/roles", {"metadata": {"name": "leases"}, "rules": rules})
+        binding = {"metadata": {"name": "leases"}, "roleRef": reference, "subjects": [subject]}
+        self.create(f"{roles}/rolebindings", binding)
+        return self.start_gateway(lease_namespace=namespace)
 
     def account(self, name: str, *rights: str) -> str:
         """Make an account with rights to every terminal here, and give its token."""
@@ -410,6 +427,33 @@ async def test_a_dead_gateway_is_proven_out_taken_over_from_and_cleaned_up_after
     assert await run(site.gateways[0].metric, line) == before + 1
     await run(site.await_free, left, 20)
     assert (await run(site.lease_holders))[dead] == ""
+
+
+async def test_a_gateway_that_keeps_its_lease_elsewhere_is_told_of_and_never_taken_for_dead(
+    site: Site, anna: str, visitors: Visitors
+) -> None:
+    operator, elsewhere = site.world.operator, f"{site.world.namespace}-elsewhere"
+    assert operator is not None
+    gateway = await run(site.start_gateway_elsewhere, elsewhere)
+    name = await run(site.make_terminal)
+    person = await visitors.attach_to_type(gateway, anna, name)
+    await run(
+        await_true,
+        lambda: any(line["message"] == LEASE_ELSEWHERE for line in operator.lines),
+        "the operator to tell of it",
+        15,
+    )
+    lock = (await run(site.world.status, name))["socket"]
+    # Whoever takes over cannot prove it dead either, and need not: it lives, and lets go.
+    second = await visitors.attach_to_type(site.gateways[0], anna, name, "?takeover=true")
+    await second.types(b"second\n")
+    await second.sees(b"second")
+    code = await person.is_closed()
+    await run(gateway.stop)
+
+    assert lock["incarnation"] == gateway.incarnation
+    assert gateway.incarnation not in await run(site.lease_holders)
+    assert code == 4001
 
 
 async def test_when_the_api_server_hangs_input_stops_at_the_end_of_the_tenure(

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from controller.kube.errors import Forbidden
+from controller.plan.fence_ids import LEASE_ELSEWHERE, make_incarnation
 from controller.plan.fence_patches import name_lease
 from tests.engine.memory_world import SECOND, MemoryWorld
 
@@ -403,3 +404,24 @@ async def test_a_proof_that_waits_for_its_write_ends_no_later_session() -> None:
         assert world.status("one")["session"]["id"] in world.sprites.sprites["box"].sessions
         await world.pass_time(timedelta(hours=2))
         assert world.sprites.count()["kill_session", "kill"] == 1
+
+
+@pytest.mark.looptime
+async def test_a_gateway_whose_lease_lies_in_another_namespace_is_never_taken_for_dead_and_its_lock_stands(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stranger = make_incarnation("stranger", lease_namespace="elsewhere")
+    async with MemoryWorld() as world:
+        add_session(world)
+        world.kube.create("one", sessionId="7")
+        await world.pass_time(5 * SECOND)
+        world.kube.attach("one", stranger)
+
+        # No Lease of it is ever found here.
+        await world.pass_time(timedelta(hours=2))
+
+        assert world.reason("one", "Attached") == "Viewer"
+        assert world.status("one")["socket"]["incarnation"] == stranger
+        assert "swept one" not in world.kube.writes
+    told = [record for record in caplog.records if record.message == LEASE_ELSEWHERE]
+    assert [record.__dict__["incarnation"] for record in told] == [stranger]

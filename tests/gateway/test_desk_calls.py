@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.clock import SystemClock
-from controller.gateway.fence_calls import judge_failure, render_lease
+from controller.gateway.fence_calls import CallFailed, FenceCalls, judge_failure, render_lease
 from controller.gateway.room import find_recorded
 from controller.kube.client import Page
 from controller.kube.errors import (
@@ -29,7 +29,8 @@ from controller.kube.errors import (
 )
 from controller.kube.watching import Change, Relisted, Removed, Seen, Watch
 from controller.plan.fence import Lost, MovedOn, NotNow, ObjectGone, RuleSpoke
-from controller.plan.fence_objects import LeaseView, view_lease
+from controller.plan.fence_ids import LEASE_ELSEWHERE, make_incarnation
+from controller.plan.fence_objects import LeaseView, NoLease, view_lease
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,41 @@ def test_a_lease_is_written_over_the_very_version_that_was_read() -> None:
 
     assert body["metadata"] == {"name": "atgw-gateway0", "namespace": "home", "uid": "uid-1", "resourceVersion": "7"}
     assert view_lease(body) == LeaseView("uid-1", "7", "")
+
+
+class AbsentLeases:
+    """An API server on which no Lease is to be found."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    async def get(self, namespace: str, name: str) -> dict[str, Any]:
+        raise NotImplementedError
+
+    async def patch_json(self, *_: object, **__: object) -> dict[str, Any]:
+        raise NotImplementedError
+
+    async def get_lease(self, namespace: str, name: str, *, timeout: timedelta) -> dict[str, Any]:
+        self.asked.append((namespace, name))
+        raise NotFound("x", status=404)
+
+    async def put_lease(self, lease: object, *, timeout: timedelta) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+async def test_a_lease_that_lies_in_another_namespace_is_never_found_absent(caplog: pytest.LogCaptureFixture) -> None:
+    kube = AbsentLeases()
+    calls = FenceCalls(kube, "home")
+    near = make_incarnation("gateway0", lease_namespace="home")
+    far = make_incarnation("gateway1", lease_namespace="elsewhere")
+
+    assert await calls.read_lease(near) == NoLease()
+    for _ in range(2):
+        with pytest.raises(CallFailed):
+            await calls.read_lease(far)
+
+    assert kube.asked == [("home", f"atgw-{near}")]
+    assert [record.message for record in caplog.records] == [LEASE_ELSEWHERE]
 
 
 def test_a_session_that_has_ended_or_is_not_there_is_not_recorded() -> None:

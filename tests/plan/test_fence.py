@@ -80,6 +80,8 @@ from controller.plan.fence_ids import (
     OurSocket,
     Revoked,
     find_incarnation,
+    has_lease_elsewhere,
+    make_incarnation,
     make_socket_id,
     read_socket_name,
 )
@@ -146,7 +148,8 @@ def test_every_socket_gets_an_id_that_tells_generation_and_gateway() -> None:
 
 
 def test_the_longest_id_fits_into_the_schema() -> None:
-    longest = make_socket_id(generation=2**63 - 2, incarnation="a" * 32, luck="b" * 32)
+    incarnation = make_incarnation("a" * 32, lease_namespace="c" * 63)
+    longest = make_socket_id(generation=2**63 - 2, incarnation=incarnation, luck="b" * 32)
 
     assert len(longest) <= LONGEST_ID
     assert isinstance(read_socket_name(longest), OurSocket)
@@ -176,6 +179,24 @@ def test_what_is_not_exactly_of_our_form_is_foreign(text: str) -> None:
 def test_absent_and_empty_are_two_things() -> None:
     assert read_socket_name(None) == NeverClaimed()
     assert read_socket_name("") == Revoked()
+
+
+def test_the_name_of_a_gateway_tells_whether_its_lease_is_looked_for_where_it_lies() -> None:
+    incarnation = make_incarnation("gateway0", lease_namespace="home")
+    socket_id = make_socket_id(generation=4, incarnation=incarnation, luck=LUCK)
+
+    assert find_incarnation(socket_id) == incarnation
+    assert not has_lease_elsewhere(incarnation, lease_namespace="home")
+    assert has_lease_elsewhere(incarnation, lease_namespace="hom")
+    # A name without a mark says nothing about it, and is looked for as ever.
+    assert not has_lease_elsewhere("gateway0", lease_namespace="home")
+
+
+@pytest.mark.parametrize("part", ["gateway0-", "gateway0-abc", "gateway0-ABCDEF01", "gateway0-01234567-01234567"])
+def test_a_mark_that_does_not_fit_makes_no_id_and_is_read_from_none(part: str) -> None:
+    with pytest.raises(BadSocketPart):
+        make_socket_id(generation=1, incarnation=part, luck=LUCK)
+    assert find_incarnation(f"at1.5.{part}.{LUCK}") is None
 
 
 @pytest.mark.parametrize("part", ["", "short", "has.a.dot", "UPPERCASE", "a" * 33])
