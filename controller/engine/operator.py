@@ -523,8 +523,10 @@ def is_news(known: Snapshot, word: Snapshot) -> bool:
 
 
 def is_at_rest(snapshot: Snapshot, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """An object is at rest if what was recorded answers what is declared, and nothing was left to do."""
+    """An object is at rest if what was recorded answers what is declared and asked, and nothing was left to do."""
     if snapshot.deleted is not None or status.get("observedGeneration") != snapshot.generation:
+        return False
+    if snapshot.requested_at() not in (None, status.get("lastHandledReconcileAt")):
         return False
     values = {condition.get("type"): condition.get("status") for condition in status.get("conditions") or ()}
     if spec.get("terminated") and values.get("Terminated") != "True":

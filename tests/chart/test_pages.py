@@ -1,128 +1,89 @@
-"""The pages for whoever runs a cluster: their commands work, one page after the other, and their tables are true."""
+"""The pages for whoever runs a cluster: every command is run by a test, and their tables are true."""
 
-import os
 import re
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
-from controller.settings import environment
+from controller.api.names import API_VERSION, FINALIZER, PLURAL
+from tests.chart.desk import (
+    AFTER_KUBECTL,
+    BLOCKS,
+    BY_YOU,
+    IN_A_CLUSTER,
+    IN_ANOTHER,
+    WHEN_A_TEAM_LEAVES,
+    WITH_A_CERTIFICATE,
+    WITH_A_TOKEN,
+    WITHOUT_AN_OPERATOR,
+    Desk,
+    build_desk,
+    find_commands,
+)
 from tests.chart.helm import Helm
-from tests.chart.installing import CRD_PATH
+from tests.chart.installing import CRD_PATH, RELEASE, remove_kind
 from tests.chart.site import Site
 from tests.house.cases import ROOT
 from tests.house.chart_page import CHART
-from tests.house.test_readme import BLOCK
-
-PAGES = ("install", "upgrade", "uninstall")
-BY_YOU = "by you"
-IN_A_CLUSTER = ("in a cluster", "in a cluster, with a token in token.txt")
-IN_ANOTHER = "in another cluster"
-RUN_WITHIN_SECONDS = 110
-
-
-@dataclass(frozen=True)
-class Block:
-    page: str
-    how: str
-    commands: str
-
-
-def read_blocks() -> Iterator[Block]:
-    for page in PAGES:
-        for found in BLOCK.finditer((ROOT / f"docs/{page}.md").read_text()):
-            assert found["language"] == "sh", found["body"]
-            yield Block(page, found["how"], found["body"])
-
-
-BLOCKS = list(read_blocks())
-
-
-@dataclass(frozen=True)
-class Desk:
-    """A folder with this repository and a token in it, and a terminal whose kubectl reaches the cluster."""
-
-    folder: Path
-    helm: Helm
-    site: Site
-
-    def type(self, commands: str) -> str:
-        path = [str(ROOT / ".venv/bin"), str(self.helm.program.parent), environment().get("PATH", "")]
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", commands],
-            cwd=self.folder,
-            env={"PATH": os.pathsep.join(path), "HOME": str(self.helm.home), "KUBECONFIG": str(self.site.kubeconfig)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=RUN_WITHIN_SECONDS,
-        )
-        assert done.returncode == 0, f"{commands}\n{done.stderr}"
-        return done.stdout
 
 
 @pytest.fixture
 def desk(helm: Helm, site: Site, tmp_path: Path) -> Iterator[Desk]:
-    for name in ("charts", "config", "crds", "examples"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "token.txt").write_text("team/1/planted/secret")
-    yield Desk(tmp_path, helm, site)
+    yield build_desk(tmp_path, helm, site)
     site.kubectl("delete", "namespace", "webshop", "agentterminal", "--ignore-not-found", "--timeout=60s")
 
 
 def test_every_block_says_how_it_is_run() -> None:
-    assert len(BLOCKS) >= 14
-    assert {block.how for block in BLOCKS} == {BY_YOU, *IN_A_CLUSTER, IN_ANOTHER}
+    assert len(BLOCKS) >= 17
+    assert {block.how for block in BLOCKS} == {
+        BY_YOU,
+        IN_A_CLUSTER,
+        WITH_A_TOKEN,
+        WITH_A_CERTIFICATE,
+        WHEN_A_TEAM_LEAVES,
+        WITHOUT_AN_OPERATOR,
+        IN_ANOTHER,
+        AFTER_KUBECTL,
+    }
 
 
-def test_what_is_left_to_the_reader_are_an_image_other_ways_and_emergencies() -> None:
-    left = [block.commands.split()[0:4] for block in BLOCKS if block.how == BY_YOU]
-
-    assert [" ".join(words[:2]) for words in left] == [
-        "docker build",
-        "kubectl apply",
-        "helm upgrade",
-        "kubectl -n",
-        "kubectl -n",
-    ]
+def test_nothing_is_left_to_the_reader_but_the_image() -> None:
+    assert [block.commands.split()[:2] for block in BLOCKS if block.how == BY_YOU] == [["docker", "build"]]
 
 
-def test_install_upgrade_and_uninstall_work_as_written_and_nothing_stays(desk: Desk) -> None:
-    site = desk.site
-    for block in BLOCKS:
-        if block.page == "install" and block.how in IN_A_CLUSTER:
-            desk.type(block.commands)
-    assert site.request("GET", "/apis/agentterminal.dev/v1alpha1/namespaces/webshop/agentterminals/launched")[0] == 200
-    _, role = site.request(
-        "GET", "/apis/rbac.authorization.k8s.io/v1/namespaces/webshop/roles/agentterminal-operator-secrets"
-    )
-    assert role["rules"][0]["resourceNames"] == ["sprites-token"]
-    for user, name, may in (("vera", "any", True), ("nora", "launched", True), ("nora", "any", False)):
-        given = site.may(user, "create", "agentterminals/attach", namespace="webshop", name=name)
-        assert given is may, (user, name)
-
-    for block in BLOCKS:
-        if block.page != "install" and block.how in IN_A_CLUSTER:
-            desk.type(block.commands)
-
-    label = "--selector=app.kubernetes.io/name=agentterminal-operator"
-    kinds = "clusterroles,clusterrolebindings,roles,rolebindings,deployments,services"
-    assert site.kubectl("get", kinds, "--all-namespaces", label, "--output=name").stdout == ""
-    assert site.request("GET", CRD_PATH)[0] == 404
-    assert site.request("GET", "/api/v1/namespaces/agentterminal")[0] == 404
+# Those that are told for a cluster, one page after the other, are run by test_installation.py.
 
 
 def test_what_is_told_for_another_cluster_works_in_a_fresh_one(desk: Desk) -> None:
-    for block in BLOCKS:
-        if block.how == IN_ANOTHER:
-            desk.type(block.commands)
+    for commands in find_commands("install", IN_ANOTHER):
+        desk.type(commands)
 
     assert desk.site.request("GET", CRD_PATH)[0] == 404
+
+
+def test_a_kind_that_came_first_is_taken_over_and_an_object_that_nobody_proves_goes_without_its_finalizer(
+    desk: Desk, helm: Helm
+) -> None:
+    site = desk.site
+    path = f"/apis/{API_VERSION}/namespaces/webshop/{PLURAL}/launched"
+    for commands in find_commands("upgrade", AFTER_KUBECTL):
+        desk.type(commands)
+    site.kubectl("create", "namespace", "webshop")
+    desk.type("kubectl -n webshop apply -f examples/launched.yaml")
+    # As an operator leaves it that went before it had proven anything.
+    taken_on = {"metadata": {"finalizers": [FINALIZER]}}
+    assert site.request("PATCH", path, body=taken_on, content_type="application/merge-patch+json")[0] == 200
+    helm.run("uninstall", RELEASE, "--namespace=agentterminal", kubeconfig=site.kubeconfig)
+    site.kubectl("delete", "aterm", "launched", "--namespace=webshop", "--wait=false")
+    assert site.request("GET", path)[0] == 200
+
+    for commands in find_commands("uninstall", WITHOUT_AN_OPERATOR):
+        desk.type(commands)
+
+    assert site.request("GET", path)[0] == 404
+    remove_kind(site)
 
 
 # --- The table of rights ----------------------------------------------------------------------------------------------

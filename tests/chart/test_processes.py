@@ -8,13 +8,16 @@ import asyncio
 import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from controller.api.names import API_VERSION, KIND, PLURAL
 from tests.chart.helm import Helm
 from tests.chart.installing import RELEASE, installed
+from tests.chart.running import start_gateway, start_operator
 from tests.chart.site import Site
 from tests.house.chart_page import CHART
 from tests.support.emulator import EmulatorProcess
@@ -22,15 +25,16 @@ from tests.support.gateway import GatewayProcess, visiting
 from tests.support.operator import World
 from tests.support.process import await_true
 
+LEAVING = "team-c"
+"""A namespace that is deleted while terminals live in it."""
 VALUES: Mapping[str, Any] = {
-    "namespaces": ["team-a"],
-    "secretAccess": [{"namespace": "team-a", "names": ["sprites"]}],
+    "namespaces": ["team-a", LEAVING],
+    "secretAccess": [{"namespace": namespace, "names": ["sprites"]} for namespace in ("team-a", LEAVING)],
     "gateway": {"enabled": True, "tls": {"plain": True}},
 }
-HERE = {"ADDRESS", "PORT"}
-"""What a test that shares a machine chooses itself."""
-
-RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/team-a"
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
+JSON_PATCH = "application/json-patch+json"
+SPEC = {"spriteName": "box", "sessionId": "812"}
 NOT_IN_EVERY_LIFE = {("coordination.k8s.io", "leases", "list"), ("coordination.k8s.io", "leases", "get")}
 """Of the gateway: it looks at others' Leases once a minute, and at its own where an answer was lost."""
 
@@ -45,15 +49,15 @@ class Installation:
     since: int
     """The place in the audit log before them: other tests try out the same accounts on the same API server."""
 
-    def bind(self, person: str, role: str) -> str:
-        """Give a person a role of the chart in this namespace; return a token."""
+    def bind(self, person: str, role: str, namespace: str = "team-a") -> str:
+        """Give a person a role of the chart in a namespace; return a token."""
         body = {
             "metadata": {"name": f"{person}-{role}"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": person, "namespace": "team-a"}],
+            "subjects": [{"kind": "ServiceAccount", "name": person, "namespace": namespace}],
         }
-        assert self.site.request("POST", f"{RBAC}/rolebindings", body=body)[0] == 201
-        return self.site.token("team-a", person)
+        assert self.site.request("POST", f"{RBAC}/{namespace}/rolebindings", body=body)[0] == 201
+        return self.site.token(namespace, person)
 
     def received(self) -> bytes:
         return b"".join(base64.b64decode(one["received_base64"]) for one in self.world.lab.sessions("box"))
@@ -62,14 +66,6 @@ class Installation:
         terminal = self.world.get("one")
         assert terminal is not None
         return "socket" not in terminal["status"] and terminal["spec"]["activeSocketId"] == ""
-
-
-def read_environment(site: Site, name: str) -> dict[str, str]:
-    """The settings that a Deployment gives its process, but for where it listens."""
-    _, deployment = site.request("GET", f"/apis/apps/v1/namespaces/agents/deployments/{name}")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    variables = {entry["name"].removeprefix("AGENTTERMINAL_"): entry["value"] for entry in container["env"]}
-    return {name: value for name, value in variables.items() if name.rsplit("_", 1)[-1] not in HERE}
 
 
 @pytest.fixture(scope="module")
@@ -87,19 +83,18 @@ def installation(
     values = tmp_path_factory.mktemp("values") / "values.yaml"
     values.write_text(yaml.safe_dump(dict(VALUES)))
     since = site.mark_audit()
+    site.create_namespace(LEAVING)
     with installed(helm, site, values), World(site, "team-a", lab) as world:
-        world.kubeconfig = site.service_account_kubeconfig("agents", RELEASE)
-        # The chart leaves the election on and the namespace of the Lease to the pod; a test names it.
-        world.start_operator(**{**read_environment(site, RELEASE), "ELECTION": "1", "LEASE_NAMESPACE": "agents"})
-        login = site.service_account_kubeconfig("agents", f"{RELEASE}-gateway")
-        told = read_environment(site, f"{RELEASE}-gateway")
-        gateway = GatewayProcess(login, lab.url, **{**told, "LEASE_NAMESPACE": "agents"})
+        world.operator = start_operator(site, "agents", lab.url)
+        gateway = start_gateway(site, "agents", lab.url, mounts=tmp_path_factory.mktemp("mounts"))
         try:
             yield Installation(world, gateway, site, since)
         finally:
             gateway.kill()
             gateway.forget()
-            site.empty_namespace("team-a")
+            for namespace in ("team-a", LEAVING):
+                site.empty_namespace(namespace)
+            site.kubectl("delete", "namespace", LEAVING, "--ignore-not-found", "--timeout=60s")
 
 
 async def run(work: Any, *arguments: Any) -> Any:
@@ -178,3 +173,45 @@ async def test_a_life_under_exactly_the_charts_rights_is_refused_nothing_and_ask
     # That the operator uses each of its rights is shown by tests/cluster/test_rights.py, with more trouble in its life.
     unused = read_granted("gateway-rules.yaml") - read_used(site, f"{RELEASE}-gateway", since)
     assert unused <= NOT_IN_EVERY_LIFE
+
+
+@pytest.mark.timeout(180)
+async def test_a_named_namespace_goes_with_its_live_terminals_though_the_rights_that_were_given_there_go_first(
+    installation: Installation, tmp_path: Path
+) -> None:
+    site, lab = installation.site, installation.world.lab
+    world = World(site, LEAVING, lab)
+    gateway = start_gateway(site, "agents", lab.url, mounts=tmp_path)
+    try:
+        for name in ("one", "two"):
+            await run(lambda called=name: world.create(called, launch={"command": ["cat"]}))
+        for name in ("one", "two"):
+            await run(world.await_reason, name, "Detached")
+        tom = await run(installation.bind, "tom", "agentterminal-taker", LEAVING)
+        async with visiting(LEAVING) as visitors:
+            typing = await visitors.attach_to_type(gateway, tom, "one")
+            # Both keep their watches; of their rights in this namespace none is left.
+            for binding in (RELEASE, f"{RELEASE}-gateway"):
+                await run(lambda called=binding: site.request("DELETE", f"{RBAC}/{LEAVING}/rolebindings/{called}"))
+            await run(lambda: site.kubectl("delete", "namespace", LEAVING, "--timeout=60s"))
+            await typing.is_closed()
+        assert lab.sessions("box") == []
+    finally:
+        gateway.kill()
+        gateway.forget()
+
+
+def test_neither_writes_outside_of_the_namespaces_that_are_named(installation: Installation) -> None:
+    site = installation.site
+    path = f"/apis/{API_VERSION}/namespaces/team-b/{PLURAL}"
+    body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "theirs"}, "spec": SPEC}
+    assert site.request("POST", path, body=body)[0] == 201
+    change = [{"op": "add", "path": "/spec/attached", "value": True}]
+
+    for account in (RELEASE, f"{RELEASE}-gateway"):
+        token = site.token("agents", account)
+        assert site.request_as(token, "GET", f"{path}/theirs")[0] == 403
+        code, answer = site.request_as(token, "PATCH", f"{path}/theirs", body=change, content_type=JSON_PATCH)
+        assert code == 422, answer
+        assert "in the namespaces of the chart's value `namespaces`, and nowhere else" in answer["message"]
+    site.request("DELETE", f"{path}/theirs")

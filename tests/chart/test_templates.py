@@ -292,7 +292,15 @@ def test_with_namespaces_the_rights_of_both_end_there(helm: Helm) -> None:
         if d["kind"] == "RoleBinding" and d["roleRef"]["kind"] == "ClusterRole"
     }
 
-    assert everywhere == {"agents:r-operator:crd", "agents:r-operator-gateway:reviews"}
+    ending = "agents:r-operator:ending"
+    assert everywhere == {"agents:r-operator:crd", "agents:r-operator-gateway:reviews", ending}
+    # With it a namespace that is deleted comes to its end; the admission policy keeps it to these namespaces.
+    assert {(rule["resources"][0], *rule["verbs"]) for rule in find(documents, "ClusterRole", ending)["rules"]} == {
+        ("agentterminals", "patch"),
+        ("agentterminals/status", "patch"),
+    }
+    policy = find(documents, "ValidatingAdmissionPolicy", "agents-r-operator-namespaces")
+    assert policy["spec"]["validations"][0]["expression"] == 'request.namespace in ["team-a","team-b"]'
     roles = ("agents:r-operator", "agents:r-operator-gateway")
     assert somewhere == {(namespace, role) for namespace in ("team-a", "team-b") for role in roles}
 
