@@ -8,6 +8,7 @@ detach keys work at any time; only an exit that was seen gives the process's exi
 """
 
 import asyncio
+import re
 import signal
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -47,6 +48,9 @@ from controller.kube.credentials import CredentialsUnusable
 from controller.kube.errors import KubeError
 
 _HELD: Final = "Held"
+_ADVICE: Final = re.compile(r" (?:Try|Attach) again\.")
+"""What a gateway advises, and a client that comes back by itself does for the person."""
+
 _QUEUE_READS: Final = 16
 """Reads of input that wait to be sent: 64 KiB. Beyond, the person's terminal waits."""
 
@@ -118,9 +122,24 @@ class _Line:
     taker: str = ""
     has_waited: bool = False
     greeting: str = ""
-    """What was said when it opened, and is said again after the screen was cleared for the past."""
+    """What was said when the session was announced, and is said again after the screen was cleared for the past."""
     replays: bool = False
     """The past comes next."""
+
+
+@dataclass(slots=True)
+class _Retry:
+    """
+    The tries to get a session back, or to get one at all.
+
+    They go on over connections that open and end before a session was announced: a gateway that lets somebody in and
+    closes at once would else be asked for ever.
+    """
+
+    end: timedelta
+    patience: timedelta
+    delay: timedelta
+    told: str
 
 
 @dataclass(eq=False)
@@ -150,6 +169,8 @@ class Attach:
         self._line: _Line | None = None
         self._resized = asyncio.Event()
         self._told_dropped = False
+        self._retry: _Retry | None = None
+        self._was_attached = False
 
     async def run(self) -> Farewell:
         """
@@ -164,9 +185,6 @@ class Attach:
             except (WayClosed, NotOpened, NobodySpeaks, CredentialsUnusable, KubeError) as failed:
                 raise AttachFailed(str(failed)) from None
             self._line = line
-            what = "look at" if self.plan.mode is AttachMode.VIEW else "are attached to"
-            line.greeting = f"You {what} {self._name}; {self.plan.keys_words} leaves it."
-            self.screen.tell(line.greeting)
             with self.screen.raw():
                 return await self._stay(line)
         finally:
@@ -221,16 +239,13 @@ class Attach:
 
     async def _open_again(self, why: Verdict) -> _Line | Farewell:
         """Open a connection in the place of one that ended, as long as patience lasts."""
-        leave = f"{self.plan.keys_words} or Ctrl-C leaves"
-        self.screen.tell(f"{why.sentence} Reconnecting; {leave}.")
-        end = self.clock.monotonic() + self.times.patience
-        delay, last = self.times.first_delay, why.sentence
-        wait = why.wait or timedelta(0)
-        while True:
-            await self.clock.sleep(max(wait, delay))
-            wait, delay = timedelta(0), min(2 * delay, self.times.longest_delay)
+        retry = self._note_end(why)
+        last, wait = why.sentence, why.wait or timedelta(0)
+        while self.clock.monotonic() < retry.end:
+            await self.clock.sleep(max(wait, retry.delay))
+            wait, retry.delay = timedelta(0), min(2 * retry.delay, self.times.longest_delay)
             try:
-                line = await self._open(may_take_over=False)
+                return await self._open(may_take_over=not self._was_attached)
             except UpgradeRefused as refused:
                 verdict = refused.verdict
                 last, wait = verdict.sentence, verdict.wait or timedelta(0)
@@ -242,13 +257,35 @@ class Attach:
                 last = str(failed)
             except (NobodySpeaks, CredentialsUnusable) as failed:
                 return Farewell(LOST, str(failed))
-            else:
-                line.greeting = f"Reconnected to {self._name}."
-                self.screen.tell(line.greeting)
-                return line
-            if self.clock.monotonic() >= end:
-                limit = self.times.patience.total_seconds()
-                return Farewell(LOST, f"Given up after {limit:g} s. {last}")
+        return Farewell(LOST, f"Given up after {retry.patience.total_seconds():g} s. {last}")
+
+    def _note_end(self, why: Verdict) -> _Retry:
+        """Say what ended and that it is tried again: once for each cause, until a session is there again."""
+        if self._retry is None:
+            patience = self.times.patience if self._was_attached else self.times.first_patience
+            end = self.clock.monotonic() + patience
+            self._retry = _Retry(end=end, patience=patience, delay=self.times.first_delay, told="")
+        if self._retry.told != why.sentence:
+            self._retry.told = why.sentence
+            sentence = _ADVICE.sub("", why.sentence)
+            doing = "Reconnecting" if self._was_attached else "Trying again"
+            self.screen.tell(f"{sentence} {doing}; {self.plan.keys_words} or Ctrl-C leaves.")
+        return self._retry
+
+    def _greet(self, line: _Line) -> None:
+        """Say that a session is there, once for each connection."""
+        if line.announced.is_set():
+            return
+        line.announced.set()
+        self._retry = None
+        what = "look at" if self.plan.mode is AttachMode.VIEW else "are attached to"
+        line.greeting = (
+            f"Reconnected to {self._name}."
+            if self._was_attached
+            else f"You {what} {self._name}; {self.plan.keys_words} leaves it."
+        )
+        self._was_attached = True
+        self.screen.tell(line.greeting)
 
     # --- While it lasts -----------------------------------------------------------------------------------------------
 
@@ -298,7 +335,11 @@ class Attach:
     async def _speak_once(self, line: _Line) -> Verdict:
         """Speak over one connection until it ends."""
         async with asyncio.TaskGroup() as group:
-            helpers = [group.create_task(self._send(line)), group.create_task(self._send_sizes(line))]
+            helpers = [
+                group.create_task(self._send(line)),
+                group.create_task(self._send_sizes(line)),
+                group.create_task(self._tell_waiting(line)),
+            ]
             end = await self._receive(line, group)
             for helper in helpers:
                 helper.cancel()
@@ -318,7 +359,7 @@ class Attach:
                     match read_frame(text):
                         case SessionInfo(is_terminal=is_terminal):
                             line.is_terminal = is_terminal
-                            line.announced.set()
+                            self._greet(line)
                         case Notice(word, told):
                             self._note(line, word, told, group)
                         case Closed() as closed:
@@ -381,6 +422,12 @@ class Attach:
             if data and not await line.socket.send(data):
                 return
 
+    async def _tell_waiting(self, line: _Line) -> None:
+        """Say what is awaited where a session takes long: one that is being launched does."""
+        await self.clock.sleep(self.times.silence)
+        if not line.announced.is_set() and self._retry is None:
+            self.screen.tell(f"Waiting for the session of {self._name}; {self.plan.keys_words} or Ctrl-C leaves.")
+
     async def _send_sizes(self, line: _Line) -> None:
         while True:
             await self._resized.wait()
@@ -411,12 +458,17 @@ class Attach:
                 continue
             typed = self._keys.take(data)
             await self._pass_on(typed.data)
-            if typed.detached or (CTRL_C in typed.data and not self._takes_input):
+            if typed.detached or (CTRL_C in typed.data and not self._is_heard):
                 return Farewell(0, f"Detached. The session goes on: {self._name}")
 
     @property
     def _takes_input(self) -> bool:
         return self._line is not None and self.plan.mode is not AttachMode.VIEW
+
+    @property
+    def _is_heard(self) -> bool:
+        """Whether there is a session that hears Ctrl-C, so that it is not meant for us."""
+        return self._takes_input and self._line is not None and self._line.announced.is_set()
 
     def _drop_typed(self) -> None:
         """Drop what a person typed and nobody got: later it may mean something else. A pipe means what it meant."""

@@ -63,6 +63,7 @@ _WAYS_OUT: Final[Mapping[str, str]] = {
     Ending.REPLACED: "To take it back: --takeover.",
     Ending.HELD: "To throw them out: --takeover. To look on: --view.",
     Ending.FORBIDDEN: "Ask for `create` on `agentterminals/attach` of this object.",
+    Ending.NOT_READY: "`kubectl describe aterm` says what it waits for.",
     Ending.TERMINATED: "`kubectl aterm events` tells more.",
     Ending.DELETED: "`kubectl aterm events` tells more.",
 }

@@ -63,6 +63,9 @@ class AttachTimes:
 
     longest_delay: timedelta = timedelta(seconds=4)
 
+    silence: timedelta = timedelta(seconds=2)
+    """How long an open connection may lack a session before that is said."""
+
     key_hold: timedelta = timedelta(milliseconds=700)
     """How long the first of the detach keys waits for the next before it is sent."""
 

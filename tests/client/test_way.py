@@ -131,13 +131,18 @@ def test_an_attach_through_a_port_forward_leaves_no_kubectl_behind_however_it_en
     open_window: Callable[..., Window], stand_in: Callable[..., StandIn], tmp_path: Path, anna: Path
 ) -> None:
     kubectl = Kubectl(tmp_path, LISTENS, port=stand_in().port)
-    environment = {"PATH": f"{kubectl.folder}:{os.environ['PATH']}", "AGENTTERMINAL_ATTACH_SERVICE": "infra/gw"}
+    environment = {
+        "PATH": f"{kubectl.folder}:{os.environ['PATH']}",
+        "AGENTTERMINAL_ATTACH_SERVICE": "infra/gw",
+        "AGENTTERMINAL_ATTACH_DETACH_KEYS": "ctrl-a,d",
+    }
     window = open_window(environment=environment)
     command = f"{AGENTTERMINAL} attach {NAME} --gateway-plain --kubeconfig {anna}"
 
     window.attaches(command, PROMPT)
     assert len(kubectl.living()) == 1
-    window.types(b"\x10\x11")
+    window.sees("ctrl-a d leaves it.")
+    window.types(b"\x01d")
     window.ended(0)
     kubectl.until_noneis_alive()
 
