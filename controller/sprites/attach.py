@@ -154,6 +154,15 @@ class Attachment:
                 case _:
                     assert_never(frame)
 
+    def ignore_output(self) -> None:
+        """
+        Throw the output of a terminal away unread: whoever only types wants no more of it than the exit.
+
+        Without a terminal the exit is a binary frame, so everything is read there.
+        """
+        if self.framing is Framing.RAW:
+            self._socket.ignore_bytes()
+
     async def send_input(self, frame: bytes, *, may_type: Callable[[], bool]) -> Typed:
         """
         Send one binary frame of input, as slowly as it is confirmed.

@@ -20,7 +20,8 @@ from typing import Final
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
-from websockets.frames import CloseCode
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import Event
 
 from controller.sprites.errors import SpritesError, TimedOut, Unreachable
 from controller.sprites.settings import SpritesSettings
@@ -84,10 +85,27 @@ class SocketEnded(Exception):
         self.oversized = oversized
 
 
+class _Connection(ClientConnection):
+    """
+    The library's connection, which may be told to throw away what nobody reads before anybody is woken for it.
+
+    Observed: websockets 17.4: `process_event` takes each frame, and a message in pieces goes on with frames of another
+    kind than it began with (`test_output_that_nobody_wants_is_thrown_away_and_everything_else_is_told`).
+    """
+
+    ignores_bytes = False
+
+    def process_event(self, event: Event) -> None:
+        """Take in what came, but for whole binary messages that nobody wants."""
+        is_bytes = isinstance(event, Frame) and event.opcode is Opcode.BINARY and event.fin
+        if not (is_bytes and self.ignores_bytes):
+            super().process_event(event)
+
+
 class Socket:
     """An open socket."""
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: _Connection) -> None:
         self._connection = connection
 
     async def send(self, message: bytes | str) -> None:
@@ -114,6 +132,10 @@ class Socket:
             return await self._connection.recv()
         except ConnectionClosed as ended:
             raise _describe_end(ended) from None
+
+    def ignore_bytes(self) -> None:
+        """Give no binary messages from now on, but for those that came before and those that come in pieces."""
+        self._connection.ignores_bytes = True
 
     async def close(self) -> None:
         """Say goodbye and wait at most `FAREWELL` for the answer; closing twice is fine."""
@@ -178,11 +200,13 @@ async def _dial(
     subject: str,
     settings: SpritesSettings,
     classify: Callable[[int, dict[str, str], bytes], SpritesError],
-) -> ClientConnection:
+) -> _Connection:
     try:
         async with asyncio.timeout(settings.connect_limit.total_seconds()) as waiting:
             dial.waiting = waiting
-            return await dial
+            connection = await dial
+            assert isinstance(connection, _Connection)
+            return connection
     except InvalidStatus as refused:
         answer = refused.response
         names = {name.lower(): value for name, value in answer.headers.raw_items()}
@@ -250,6 +274,7 @@ class _Dial(connect):
             max_queue=WAITING_MESSAGES,
             write_limit=buffering.value,
             logger=_wire_log,
+            create_connection=_Connection,
             ssl=tls,
         )
 

@@ -452,3 +452,44 @@ async def test_a_drain_lets_no_input_pass_that_waited_for_room(
 )
 def test_long_input_is_cut_and_each_piece_keeps_its_stream(frame: bytes, framing: Framing, pieces: list[bytes]) -> None:
     assert list(split_input(frame, framing)) == pieces
+
+
+# --- output that nobody wants -----------------------------------------------------------------------------------------
+
+
+PORT: Say = {"type": "port_opened", "port": 8080}
+
+
+async def speak_when_typed_to(ws: web.WebSocketResponse) -> None:
+    await ws.receive()
+    await say(b"output", PORT, b"more", bytes([3, 7]), {"type": "exit", "exit_code": 7}, then=drop)(ws)
+
+
+@pytest.mark.parametrize(("kind", "output"), [(TERMINAL, []), (COMMAND, [b"output", b"more"])], ids=["raw", "numbered"])
+async def test_output_that_nobody_wants_is_thrown_away_and_everything_else_is_told(
+    counterpart: Counterpart, client: SpritesClient, token: Token, kind: dict[str, object], output: list[bytes]
+) -> None:
+    counterpart.then(talk(say(kind, then=speak_when_typed_to)))
+    async with attached(client, token, typing=Tenure(1)) as attachment:
+        attachment.ignore_output()
+        assert await attachment.send_input(b"\x00go", may_type=always) is Typed.SENT
+        frames = await read_all(attachment)
+
+    assert [frame for frame in frames if isinstance(frame, bytes)] == output
+    assert [type(frame) for frame in frames if not isinstance(frame, bytes)] == [Told, Exit]
+    assert frames[-1] == Exit(7)
+
+
+async def test_what_nobody_wants_delays_no_pong(counterpart: Counterpart, client: SpritesClient, token: Token) -> None:
+    async def flood(ws: web.WebSocketResponse) -> None:
+        await ws.receive()
+        for _ in range(200):
+            await ws.send_bytes(b"x" * 8192)
+        await wait_for_leaving(ws)
+
+    counterpart.then(talk(say(TERMINAL, then=flood)))
+    async with attached(client, token, typing=Tenure(1)) as attachment:
+        attachment.ignore_output()
+        assert await attachment.send_input(b"go", may_type=always) is Typed.SENT
+        # Nobody receives: the pong is seen although 1.6 MB lie before it.
+        assert await attachment.drain() == 0

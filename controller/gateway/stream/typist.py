@@ -121,7 +121,8 @@ class Typist:
         return Permit.NOT if self.halted else Permit.AT_ONCE
 
     def begin(self, attachment: Attachment) -> None:
-        """Have a socket; what was typed meanwhile goes first."""
+        """Have a socket; what was typed meanwhile goes first, and what it says is for nobody."""
+        attachment.ignore_output()
         self._caught_up.clear()
         if not self.halted:
             self._attachment = attachment
