@@ -1,8 +1,8 @@
 # The words of this project, the same at the desk and in continuous integration. `make help` lists them.
 
 BIN := .venv/bin
-# Tests run side by side in this many processes.
-JOBS ?= 2
+# Tests run side by side in this many processes; most of their time they wait for others.
+JOBS ?= 3
 # Parts to leave out, with their tests: cluster (needs etcd and kube-apiserver), sprites (needs Linux namespaces), chart
 # (needs helm and kube-controller-manager), prometheus (needs Debian's package), image (needs
 # buildah and mmdebstrap).
@@ -45,10 +45,10 @@ format: venv ## Format the code.
 	$(BIN)/ruff format .
 
 test: packages venv binaries sdks ## Run every test, also on the real API server (WITHOUT="cluster sprites" leaves parts out).
-	$(BIN)/pytest -n $(JOBS) --dist loadscope $(if $(WITHOUT),-m "$(KEPT)")
+	$(BIN)/pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(if $(WITHOUT),-m "$(KEPT)")
 
 cluster: packages venv binaries ## Run only the tests on the real API server.
-	$(BIN)/pytest -n $(JOBS) --dist loadscope -m "cluster$(if $(WITHOUT), and $(KEPT))"
+	$(BIN)/pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m "cluster$(if $(WITHOUT), and $(KEPT))"
 
 crds: venv ## Write the generated files again: crds/, its copy in charts/, and pages of docs/.
 	$(BIN)/python -m tests.house.generated

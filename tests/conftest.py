@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,33 @@ if TYPE_CHECKING:
     from tests.cluster.plane import Cluster
 
 NUMBERS = itertools.count(1)
+HERE = Path(__file__).parent
+LONGEST = (
+    "cluster/test_fault_matrix.py",
+    "house/test_image.py",
+    "cli/test_demo.py",
+    "cluster/test_seeds.py",
+    "cluster/test_breaker.py",
+    "cluster/test_outages.py",
+    "house/test_readme.py",
+    "cli/test_lab.py",
+    "cluster/test_counts.py",
+    "cluster/test_replicas.py",
+    "cluster/test_errors_of_tokens.py",
+    "cluster/test_gateway.py",
+    "cluster/test_holds.py",
+    "engine/test_quiet.py",
+    "cli/test_bench.py",
+    "metrics/test_live.py",
+    "cluster/test_reap.py",
+    "cluster/test_errors_of_the_api.py",
+    "cluster/test_attach.py",
+    "gitops/test_waits.py",
+)
+"""
+The modules that take most of a minute or more, longest first: whichever of them begins last is waited for by a machine
+that has nothing else to do.
+"""
 
 
 def pytest_sessionstart() -> None:
@@ -30,6 +58,14 @@ def pytest_sessionstart() -> None:
     for number in (signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes longest where tests run side by side; one by one, the quick ones tell more at first."""
+    if hasattr(config, "workerinput"):
+        places = {HERE / name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -29,7 +29,9 @@ from controller.clock import Clock
 from controller.engine.registry import Gone, Snapshot
 from controller.errors import AgentTerminalError
 from controller.handlers.handover import Handover, Word
+from controller.handlers.withheld import Withheld
 from controller.kube.credentials import ConnectionFacts, build_ssl_context
+from controller.kube.sockets import Sockets
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +83,12 @@ class PumpSettings:
     login_pause_max: timedelta = timedelta(seconds=30)
     """The longest wait between logins that are refused one after the other; the first repeat comes at once."""
 
+    withheld_pause: timedelta = timedelta(seconds=5)
+    """Between two tries of a named namespace that may not be read."""
+
+    withheld_patience: timedelta = timedelta(seconds=60)
+    """So long the first list waits for such a namespace."""
+
     stop_timeout: timedelta = timedelta(seconds=15)
     """kopf needs up to 7 s to put its tasks away; after this the thread is left to the end of the process."""
 
@@ -103,6 +111,8 @@ class PumpSettings:
                     "error_delay_max",
                     "credentials_max_age",
                     "login_pause_max",
+                    "withheld_pause",
+                    "withheld_patience",
                     "stop_timeout",
                 )
             ),
@@ -162,9 +172,17 @@ class Pump:
         self._stopping = threading.Event()
         self._ended: asyncio.Future[None] | None = None
         self._sessions: list[aiohttp.ClientSession] = []
+        self._sockets = Sockets()
         self._last_login: timedelta | None = None
         self._login_repeats = 0
         self._watched: set[str] = set()
+        self._missing: set[str] = set()
+        self._withheld = Withheld(
+            clock,
+            pause=settings.withheld_pause,
+            patience=settings.withheld_patience,
+            on_missing=self._note_missing,
+        )
         self.ready = asyncio.Event()
         """Set on the main loop once every object of the first list was delivered."""
         self.events = 0
@@ -270,6 +288,7 @@ class Pump:
         finally:
             for session in self._sessions:
                 await session.close()
+            await self._sockets.close()
 
     def _build_registry(self) -> kopf.OperatorRegistry:
         """Register two handlers: one for every event, without a patch, and one for logins."""
@@ -307,9 +326,17 @@ class Pump:
             self._see({"type": None, "object": item})
 
     def _judge_ready(self) -> None:
-        """Say that the first list has passed: a watch begins after the last page of its list was handed over."""
-        if len(self._watched) == max(1, len(self._settings.namespaces)):
+        """
+        Say that the first list has passed: a watch begins after the last page of its list was handed over.
+
+        A namespace that may not be read is not waited for, unless it is the only one.
+        """
+        if self._watched and len(self._watched | self._missing) == max(1, len(self._settings.namespaces)):
             cast("Handover", self._handover).mark(self.ready.set)
+
+    def _note_missing(self, path: str) -> None:
+        self._missing.add(path)
+        self._judge_ready()
 
     async def _login(self) -> kopf.AiohttpSession:
         """
@@ -340,11 +367,18 @@ class Pump:
         if facts.token is not None:
             headers["Authorization"] = f"{facts.scheme} {facts.token}"
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._settings.connections_max, ssl=True if trust is None else trust),
+            connector=aiohttp.TCPConnector(
+                limit=self._settings.connections_max,
+                ssl=True if trust is None else trust,
+                socket_factory=self._sockets.make,
+            ),
             headers=headers,
             response_class=self._build_response_class(),
             trace_configs=[self._build_trace()],
-            middlewares=[_build_naming(facts.tls_server_name)] if facts.tls_server_name is not None else [],
+            middlewares=[
+                self._withheld,
+                *([] if facts.tls_server_name is None else [_build_naming(facts.tls_server_name)]),
+            ],
             proxy=facts.proxy_url,
             trust_env=False,
         )

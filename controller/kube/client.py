@@ -57,6 +57,7 @@ from controller.kube.errors import (
     classify_status,
 )
 from controller.kube.settings import KubeSettings
+from controller.kube.sockets import Sockets
 from controller.tenure import Tenure
 
 JsonObject = dict[str, Any]
@@ -144,6 +145,7 @@ class KubeClient:
         self._tenure = tenure
         self._turns = asyncio.Semaphore(settings.in_flight)
         self._session: aiohttp.ClientSession | None = None
+        self._sockets = Sockets()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -158,6 +160,7 @@ class KubeClient:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+            await self._sockets.close()
 
     # --- AgentTerminals ----------------------------------------------------------------------------------------------
 
@@ -642,6 +645,7 @@ class KubeClient:
                 connector=aiohttp.TCPConnector(
                     limit=self._settings.connections,
                     keepalive_timeout=self._settings.idle_timeout.total_seconds(),
+                    socket_factory=self._sockets.make,
                 ),
                 headers={"User-Agent": f"agentterminal-operator/{__version__}"},
                 cookie_jar=aiohttp.DummyCookieJar(),
