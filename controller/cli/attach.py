@@ -1,4 +1,4 @@
-"""`agentterminal attach` and `view`: a person's terminal, the kubeconfig, and the gateway put together."""
+"""`agentterminal attach` and `kubectl aterm view`: a terminal, the kubeconfig, and the gateway put together."""
 
 import asyncio
 import re
