@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Tests run side by side in this many processes; most of their time they wait for others.
 JOBS ?= 3
 # Parts to leave out, with their tests: cluster (needs etcd and kube-apiserver), sprites (needs Linux namespaces), chart
-# (needs helm and kube-controller-manager), prometheus (needs Debian's package), image (needs
+# (needs helm, kube-score and kube-controller-manager), prometheus (needs Debian's package), image (needs
 # buildah and mmdebstrap).
 WITHOUT ?=
 # Where the bill of materials goes. It names where packages come from, so it is built and not committed.
