@@ -216,6 +216,8 @@ def figures() -> dict[str, Any]:
         "many_objects": 10_000,
         "idle_s": 120.0,
         "hold_s": 90.0,
+        "streams": 200,
+        "streams_kb_per_s": 40.0,
     }
 
 

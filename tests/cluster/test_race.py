@@ -15,8 +15,8 @@ from random import Random
 from controller.cli.worlds import GATEWAY_COMMAND, GATEWAY_RULES
 from controller.clock import SystemClock
 from controller.lab.bench.client import ApiClient
-from controller.lab.bench.race import PERSON, Outcome, Race, RaceSize
-from controller.lab.bench.race_gateways import Ground
+from controller.lab.bench.race import Fault, Outcome, Race, RaceSize
+from controller.lab.bench.race_gateways import RACER, Ground
 from controller.lab.bench.race_locks import Kind
 from controller.lab.bench.race_people import Pace
 from controller.lab.rights import GATEWAY_NAME, build_gateway_rights, read_gateway_rules
@@ -27,6 +27,7 @@ from tests.support.operator import World
 SIZE = RaceSize(
     terminals=2,
     inputs=0,
+    faults=tuple(Fault),
     pace=Pace(burst=5, pause=timedelta(milliseconds=10), stay=timedelta(milliseconds=300)),
     patch_every=timedelta(milliseconds=400),
     calm=timedelta(0),
@@ -51,7 +52,7 @@ def open_ground(cluster: Cluster, folder: Path) -> Iterator[Ground]:
                 server=cluster.url,
                 ca_file=cluster.ca_file,
                 gateway_token=cluster.call(cluster.plane.service_account_token(namespace, GATEWAY_NAME)),
-                person_token=cluster.call(cluster.plane.service_account_token(namespace, PERSON)),
+                person_token=cluster.call(cluster.plane.service_account_token(namespace, RACER)),
                 gateway_command=GATEWAY_COMMAND,
                 environment={key: value for key, value in os.environ.items() if not key.startswith("AGENTTERMINAL_")},
                 sprites_url=lab.url,

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from functools import reduce
 from operator import add
 from random import Random
@@ -27,7 +28,7 @@ from controller.api.names import GROUP, PLURAL, VERSION
 from controller.clock import ElapsedClock
 from controller.lab.bench.client import ApiClient
 from controller.lab.bench.errors import BenchFailed
-from controller.lab.bench.race_gateways import Ground, RacingGateway
+from controller.lab.bench.race_gateways import RACER, Ground, RacingGateway
 from controller.lab.bench.race_judge import Verdict, judge
 from controller.lab.bench.race_locks import Kind, match
 from controller.lab.bench.race_people import Corner, Pace
@@ -41,7 +42,6 @@ RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 LEASES: Final = "/apis/coordination.k8s.io/v1"
 LEASE_PREFIX: Final = "atgw-"
 RIGHTS: Final = ("attach", "takeover")
-PERSON: Final = "racer"
 
 POLL_INTERVAL: Final = timedelta(milliseconds=50)
 
@@ -54,6 +54,17 @@ ON_THE_WAY: Final = timedelta(milliseconds=500)
 """For more input to be on its way than its first frame."""
 
 
+class Fault(StrEnum):
+    """What fails."""
+
+    WATCHES = "watches are cut and late"
+    HANG = "the API server hangs"
+    BLINK = "a gateway blinks"
+    CUT_OFF = "a gateway is cut off"
+    STOP = "a gateway is stopped"
+    KILL = "a gateway is killed"
+
+
 @dataclass(frozen=True, slots=True)
 class RaceSize:
     """
@@ -62,14 +73,16 @@ class RaceSize:
     Args:
         terminals: Raced for at the same time.
         inputs: Until so many were received, and every fault was played.
+        faults: What fails, in this order.
         pace: How fast people are.
-        patch_every: Between two patches by hand.
+        patch_every: Between two patches by hand, at least.
         calm: Before each fault.
         within: For all of it.
     """
 
     terminals: int
     inputs: int
+    faults: Sequence[Fault]
     pace: Pace
     patch_every: timedelta
     calm: timedelta
@@ -192,9 +205,9 @@ class Race:
             "resources": [f"{PLURAL}/{right}" for right in RIGHTS],
             "verbs": ["create"],
         }
-        subject = {"kind": "ServiceAccount", "name": PERSON, "namespace": self._ground.namespace}
-        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": PERSON}
-        metadata = {"name": PERSON}
+        subject = {"kind": "ServiceAccount", "name": RACER, "namespace": self._ground.namespace}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": RACER}
+        metadata = {"name": RACER}
         await self._api.request("POST", f"{roles}/roles", {"metadata": metadata, "rules": [rule]})
         binding = {"metadata": metadata, "roleRef": reference, "subjects": [subject]}
         await self._api.request("POST", f"{roles}/rolebindings", binding)
@@ -271,13 +284,20 @@ class Race:
         """Give the corners of some gateways, or of all."""
         return [corner for gateway in gateways or self._gateways for corner in self._corners[gateway.name]]
 
+    def _count_spoken(self) -> int:
+        return sum(corner.spoken for corner in self._find_corners())
+
     def _let_come(self, *gateways: RacingGateway) -> None:
         for corner in self._find_corners(*gateways):
             corner.coming.set()
 
     async def _keep_patching(self) -> None:
+        """Patch again and again, but let people come to speak between: on a slow machine nobody else would."""
         while True:
+            spoken = self._count_spoken()
             await self._clock.sleep(self._size.patch_every)
+            while self._count_spoken() == spoken:
+                await self._clock.sleep(POLL_INTERVAL)
             async with self._still:
                 await self._hand.patch()
 
@@ -299,22 +319,22 @@ class Race:
 
     async def _play(self) -> None:
         """Play every fault, again and again until enough was received."""
-        faults: Mapping[str, Callable[[], Awaitable[None]]] = {
-            "watches are cut and late": self._spoil_watches,
-            "the API server hangs": self._hang,
-            "a gateway blinks": self._blink,
-            "a gateway is cut off": self._cut_off,
-            "a gateway is stopped": self._stop,
-            "a gateway is killed": self._kill,
+        plays: Mapping[Fault, Callable[[], Awaitable[None]]] = {
+            Fault.WATCHES: self._spoil_watches,
+            Fault.HANG: self._hang,
+            Fault.BLINK: self._blink,
+            Fault.CUT_OFF: self._cut_off,
+            Fault.STOP: self._stop,
+            Fault.KILL: self._kill,
         }
         self._let_come()
         while True:
-            for told, play in faults.items():
+            for fault in self._size.faults:
                 self.told = "nothing fails"
                 await self._see_all_speak()
                 await self._clock.sleep(self._size.calm)
-                self.told = told
-                await play()
+                self.told = fault.value
+                await plays[fault]()
             self.told = "nothing fails any more"
             await self._see_all_speak()
             if self.received >= self._size.inputs:
@@ -404,7 +424,9 @@ class Race:
             async with asyncio.timeout(WITHIN.total_seconds()):
                 await waiting
         except TimeoutError:
-            raise BenchFailed(f"Waited {WITHIN.total_seconds():g} s in vain for {what} ({self.told}).") from None
+            corners = self._find_corners() if self._corners else []
+            told = "; ".join(f"{one.gateway}: {one.spoken} spoke, {dict(one.refused + one.reasons)}" for one in corners)
+            raise BenchFailed(f"Waited {WITHIN.total_seconds():g} s in vain for {what} ({self.told}). {told}") from None
 
     # --- after --------------------------------------------------------------------------------------------------------
 
@@ -436,7 +458,7 @@ class Race:
                 "edited": self._hand.edited,
             },
             writes=sum(one.claims + one.locks for one in counts),
-            reasons=dict(sum((Counter(corner.reasons) for corner in corners), Counter())),
+            reasons=dict(sum((corner.reasons for corner in corners), Counter[str]())),
         )
 
 

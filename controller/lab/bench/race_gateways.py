@@ -28,6 +28,9 @@ STOP_PATIENCE: Final = timedelta(seconds=20)
 LOG_TAIL_LINES: Final = 12
 POLL_INTERVAL: Final = timedelta(milliseconds=30)
 
+RACER: Final = "racer"
+"""The account of everybody who attaches."""
+
 NOTICED: Final = timedelta(seconds=4)
 """Who stood still for less is as good as one that never did: its tenure lasts, and nothing of it is excused."""
 

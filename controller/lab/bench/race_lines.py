@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -308,8 +308,8 @@ class _End(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
+        # A protocol of a stream is given one that writes; that of another loop is of another class.
+        self._transport = cast("asyncio.Transport", transport)
         self._wire.add(self)
         if self._connect is not None:
             self._connect(self)

@@ -7,6 +7,7 @@ former types on until thrown out; whoever is neither let speak nor sent away in 
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +32,9 @@ BEFORE_SPEAKING: Final = 20
 SEND_BUFFER_BYTES: Final = 32 * 1024
 """Of each person's connection: what is typed into a wall stays with who typed it."""
 
-REFUSED_WAIT: Final = timedelta(milliseconds=100)
+MOST_DOUBLED: Final = 5
+"""So often the wait of somebody is doubled who was thrown out before they spoke."""
+
 GONE: Final = (ConnectionError, aiohttp.ClientError, RuntimeError)
 """What a socket raises that has been closed, also under the hands of who writes."""
 
@@ -44,7 +47,7 @@ class Pace:
     Args:
         burst: Inputs that are typed without a pause.
         pause: Between two bursts.
-        stay: How long somebody speaks, at most, before the next one at the same gateway comes.
+        stay: How long until the next one at the same gateway comes, at most, after one came to speak.
     """
 
     burst: int
@@ -153,9 +156,9 @@ class Corner:
         self.spoken = 0
         """How many came to speak."""
         self.stuck = 0
-        self.refused = 0
-        """Came to a closed door: a gateway that was down, or not ready."""
-        self.reasons: dict[str, int] = {}
+        self.refused: Counter[str] = Counter()
+        """Came to a closed door: that of a gateway that was down, or not ready; by the answer."""
+        self.reasons: Counter[str] = Counter()
         """Why people were sent away without having spoken."""
         self.coming = asyncio.Event()
         """While it is set, people come."""
@@ -168,6 +171,7 @@ class Corner:
         self._luck = luck
         self._clock = clock
         self._numbers = count(1)
+        self._in_vain = 0
         self._there: set[Person] = set()
         self._asking = asyncio.Lock()
 
@@ -175,8 +179,12 @@ class Corner:
         """Let one after the other come, until cancelled."""
         while True:
             await self.coming.wait()
-            if await self._come():
-                await self._clock.sleep(self._pace.stay * self._luck.random())
+            before = self.spoken
+            await self._come()
+            # Two who take over from each other faster than either comes to speak would never speak: they give way.
+            self._in_vain = self._in_vain + 1 if self.spoken == before else 0
+            longest = self._pace.stay * 2 ** min(self._in_vain, MOST_DOUBLED)
+            await self._clock.sleep(longest * self._luck.random())
 
     async def rest(self) -> None:
         """Let nobody come any more, and wait until the last one has an answer."""
@@ -190,28 +198,27 @@ class Corner:
         for person in tuple(self._there):
             await person.leave()
 
-    async def _come(self) -> bool:
-        """Let one person ask; tell whether they came to speak."""
+    async def _come(self) -> None:
+        """Let one person ask, and wait until they have an answer."""
         async with self._asking:
             sender, came = f"{self._terminal}/{self.gateway}/{next(self._numbers)}", self._clock.now()
             try:
                 connection = await self._http.ws_connect(
                     self._find_url(), headers={"Authorization": f"Bearer {self._token}"}, max_msg_size=0
                 )
-            except (*GONE, TimeoutError):
-                self.refused += 1
-                await self._clock.sleep(REFUSED_WAIT)
-                return False
+            except (*GONE, TimeoutError) as error:
+                status = error.status if isinstance(error, aiohttp.WSServerHandshakeError) else ""
+                self.refused[f"{type(error).__name__} {status}".strip()] += 1
+                return
             person = Person(sender, connection, self._pace, self._clock)
             self._group.create_task(self._serve(person))
             if not await person.wait_for_answer():
                 self.stuck += 1
                 await person.leave()
             if not person.speaks:
-                self.reasons[person.reason] = self.reasons.get(person.reason, 0) + 1
+                self.reasons[person.reason] += 1
             self.turns.append(Turn(sender, self._terminal, self.gateway, came, self._clock.now(), person.speaks))
             self.spoken += person.speaks
-            return person.speaks
 
     async def _serve(self, person: Person) -> None:
         self._there.add(person)

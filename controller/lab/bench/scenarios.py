@@ -9,13 +9,16 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from random import Random
 from typing import Any, Final
 
-from controller.clock import Clock
+from controller.clock import ElapsedClock
 from controller.lab.bench.follower import Follower
 from controller.lab.bench.kernel import read_busy, read_cpu, read_peak_mib, read_resident_mib
 from controller.lab.bench.loads import find_percentile, send_all, send_at_pace
 from controller.lab.bench.meter import DISTURBED, Cost, Meter
+from controller.lab.bench.race import Race
+from controller.lab.bench.race_figures import build_race_size, measure_race
 from controller.lab.bench.sizes import KILLS_PER_SECOND, Scenario, Size
 from controller.lab.bench.sprites import SessionPlace
 from controller.lab.bench.stage import SECRET, GatewayPlace, Role, Stage
@@ -39,6 +42,9 @@ WARM_UP: Final = timedelta(seconds=2)
 """After the operator's first list: as long as the others were given."""
 QUIET_LOOK: Final = timedelta(seconds=2)
 
+RACE_SEED: Final = 5
+"""For who is patched and how long somebody stays; what meets what is left to the machine."""
+
 HOLD_SPRITES: Final = 10
 HOLD_GROUPS: Final = (("one", HOLD_SPRITES, HOLD_SPRITES), ("ten", 10 * HOLD_SPRITES, 5 * HOLD_SPRITES))
 """What a group is called, and how many terminals it has in all its sprites, and how many of them are held."""
@@ -58,7 +64,8 @@ ROOM_FOR_ALL: Final[Mapping[str, str]] = {
 }
 """All come from one address, and are one person."""
 WRITES_FOLLOW: Final = timedelta(seconds=1)
-"""The operator's writes about people are coalesced over a quarter of a second."""
+"""Nobody wrote for so long: the operator tells of people within less."""
+WRITES_LOOKS: Final = 30
 
 PATIENCE_BASE: Final = timedelta(seconds=60)
 PATIENCE_PER_OBJECT: Final = timedelta(milliseconds=200)
@@ -78,7 +85,13 @@ class Bench:
     """
 
     def __init__(
-        self, stage: Stage, size: Size, progress: Progress, clock: Clock, *, quiet_within: timedelta = timedelta()
+        self,
+        stage: Stage,
+        size: Size,
+        progress: Progress,
+        clock: ElapsedClock,
+        *,
+        quiet_within: timedelta = timedelta(),
     ) -> None:
         self._stage = stage
         self._size = size
@@ -281,7 +294,7 @@ class Bench:
         async def take_over(number: int) -> None:
             await crowd.attach(number, takeover=True)
 
-        attaching = await self._count_writes("people attach", numbers, crowd.attach)
+        writes = await self._count_writes("attach", crowd, numbers, crowd.attach)
         for number in numbers[::READ_DIRECTLY]:
             await crowd.look_directly(number)
         meter = await self._begin(Scenario.STREAMS)
@@ -293,20 +306,49 @@ class Bench:
             **measure_stretch(crowd, stretch),
             **measure_memory(gateway, len(numbers), before_mib=before_mib),
             "streams_writes": cost.operator_writes,
-            "writes_per_attach": attaching,
-            "writes_per_takeover": await self._count_writes("people take over", numbers, take_over),
-            "writes_per_leave": await self._count_writes("people leave", numbers, crowd.leave),
+            **writes,
+            **await self._count_writes("takeover", crowd, numbers, take_over),
+            **await self._count_writes("leave", crowd, numbers, crowd.leave),
             **self._tell_others(Scenario.STREAMS, cost),
         }
 
-    async def _count_writes(self, what: str, numbers: Sequence[int], act: Callable[[int], Awaitable[None]]) -> float:
+    async def _count_writes(
+        self, what: str, crowd: Crowd, numbers: Sequence[int], act: Callable[[int], Awaitable[None]]
+    ) -> Figures:
         """Let something be done to each terminal, and tell how many writes to AgentTerminals each of it has cost."""
-        meter = Meter(self._stage, self._clock)
+        meter, before = Meter(self._stage, self._clock), await crowd.count_writes()
         await meter.start()
-        async with self._showing(lambda: f"streams: {what}"):
+        async with self._showing(lambda: f"streams: each terminal sees one {what}"):
             await send_all(numbers, act)
-            await self._clock.sleep(max(self._size.settle, WRITES_FOLLOW))
-        return (await meter.stop()).operator_writes / len(numbers)
+            await self._wait_for_writes()
+        cost = await meter.stop()
+        return {
+            f"writes_per_{what}": cost.operator_writes / len(numbers),
+            f"gateway_writes_per_{what}": (await crowd.count_writes() - before) / len(numbers),
+        }
+
+    async def _wait_for_writes(self) -> None:
+        """Wait until nobody writes any more: what follows an act comes after it."""
+        seen = -1
+        for _ in range(WRITES_LOOKS):
+            await self._clock.sleep(WRITES_FOLLOW)
+            if (writes := (await self._stage.api.count()).writes) == seen:
+                return
+            seen = writes
+
+    async def race(self) -> Figures:
+        """Two gateways race for terminals while everything around them fails."""
+        await self._start_operator()
+        self._progress.tell("race: begins")
+        began, size = self._clock.monotonic(), build_race_size(self._size.name)
+        luck = Random(RACE_SEED)  # noqa: S311 - who is patched next needs no secrecy
+        ground = await self._stage.find_ground()
+        async with (
+            Race(ground, self._stage.api, size, self._clock, luck) as race,
+            self._showing(lambda: f"race: {race.received:,} of {size.inputs:,} inputs; {race.told}"),
+        ):
+            outcome = await race.run()
+        return {**measure_race(outcome, self._clock.monotonic() - began)}
 
     async def many(self) -> Figures:
         """Ten thousand objects adopt; then the operator starts again and sees them all."""

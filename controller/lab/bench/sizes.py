@@ -28,6 +28,8 @@ class Scenario(StrEnum):
     """Sprites are held: ten for one terminal each, and ten for five of ten each."""
     STREAMS = "streams"
     """Terminals that talk through one gateway on one core: what it adds, costs and loses."""
+    RACE = "race"
+    """Two gateways, everything that fails, and who was heard: what the fence promises, counted."""
     MANY = "many"
     """Ten times as many objects; then the operator starts again."""
 
@@ -88,15 +90,15 @@ def build_size(name: SizeName, objects: int | None = None) -> Size:
 
     Args:
         name: What else there is to a size.
-        objects: How many adopt; as many launch, and ten times as many are the largest scenario.
+        objects: How many adopt; as many launch, ten times as many are the largest scenario, and a fifth as many talk.
     """
     match name:
         case SizeName.SMALL:
             count, rest, settle = objects or 20, timedelta(seconds=2), timedelta(seconds=0.5)
-            hold, streams, talk = timedelta(seconds=12), 10, timedelta(seconds=2)
+            hold, talk = timedelta(seconds=12), timedelta(seconds=2)
         case SizeName.FULL:
             count, rest, settle = objects or 1000, timedelta(seconds=120), timedelta(seconds=3)
-            hold, streams, talk = timedelta(seconds=90), 200, timedelta(seconds=60)
+            hold, talk = timedelta(seconds=90), timedelta(seconds=60)
         case _:
             assert_never(name)
     return Size(
@@ -110,7 +112,7 @@ def build_size(name: SizeName, objects: int | None = None) -> Size:
         many_sprites=max(1, count // 2),
         rest=rest,
         hold=hold,
-        streams=streams,
+        streams=max(10, count // 5),
         talk=talk,
         settle=settle,
     )

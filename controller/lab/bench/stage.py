@@ -21,9 +21,10 @@ import yaml
 
 from controller.api.crd import render_crd_text
 from controller.api.names import PLURAL
-from controller.clock import Clock
+from controller.clock import ElapsedClock
 from controller.lab.bench.client import NAMESPACE, ApiClient
 from controller.lab.bench.errors import BenchFailed
+from controller.lab.bench.race_gateways import RACER, Ground
 from controller.lab.bench.sprites import SpritesLab
 from controller.lab.binaries import Binaries
 from controller.lab.control_plane import ControlPlane
@@ -90,7 +91,7 @@ class StageSettings:
     rules: Rules
     gateway_rules: GatewayRules
     environment: Mapping[str, str]
-    clock: Clock
+    clock: ElapsedClock
 
 
 @dataclass(frozen=True)
@@ -252,6 +253,24 @@ class Stage:
     async def account(self, name: str) -> str:
         """Give a token of a service account beside the objects."""
         return await self._plane.service_account_token(NAMESPACE, name, expire_seconds=TOKEN_SECONDS)
+
+    async def find_ground(self) -> Ground:
+        """Give the ground of a race: this stage, for gateways that are none of its own."""
+        return Ground(
+            server=self._plane.url,
+            ca_file=self._plane.ca_file,
+            gateway_token=await self._plane.service_account_token(
+                OPERATOR_NAMESPACE, GATEWAY_NAME, expire_seconds=TOKEN_SECONDS
+            ),
+            person_token=await self.account(RACER),
+            gateway_command=self._settings.gateway_command,
+            environment=self._environment,
+            sprites_url=self._sprites_url,
+            folder=self._plane.directory,
+            namespace=NAMESPACE,
+            lease_namespace=OPERATOR_NAMESPACE,
+            secret=SECRET,
+        )
 
     @property
     def _operator_name(self) -> str:
