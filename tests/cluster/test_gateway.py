@@ -54,13 +54,18 @@ class Site:
     tokens: dict[str, str] = field(default_factory=dict, repr=False)
 
     def start_gateway(
-        self, kubeconfig: Path | None = None, sprites_url: str | None = None, lease_namespace: str | None = None
+        self,
+        kubeconfig: Path | None = None,
+        sprites_url: str | None = None,
+        lease_namespace: str | None = None,
+        **settings: str,
     ) -> GatewayProcess:
         gateway = GatewayProcess(
             kubeconfig or self.kubeconfig,
             sprites_url or self.world.lab.url,
             NAMESPACES=self.world.namespace,
             LEASE_NAMESPACE=lease_namespace or self.world.namespace,
+            **settings,
         )
         self.gateways.append(gateway)
         return gateway
@@ -102,12 +107,12 @@ class Site:
         status, answer = self.world.cluster.request("POST", path, body=body)
         assert status == 201, answer
 
-    def make_terminal(self, **spec: Any) -> str:
-        """Make a sprite with a session that echoes, and a terminal that adopts it; wait until it runs."""
+    def make_terminal(self, *command: str, **spec: Any) -> str:
+        """Make a sprite with a session, one that echoes if nothing else is said, and a terminal that adopts it."""
         name = f"t{next(NUMBERS)}"
         self.world.lab.create_sprites(name)
         self.world.lab.set_state(name, "running")
-        session = self.world.lab.start_session(name, "cat")
+        session = self.world.lab.start_session(name, *(command or ("cat",)))
         self.world.create(name, **{"spriteName": name, "sessionId": session["id"], **spec})
         self.world.await_reason(name, "Live", "SessionLive")
         return name

@@ -1,7 +1,8 @@
 // What the official JavaScript SDK, unchanged, is asked to do: one flow by name, its findings as JSON on standard output.
 //
-// SDK_FOLDER is where it is installed, SPRITES_URL and SPRITE_TOKEN say which API to talk to. What was found is judged by
-// test_javascript_sdk.py. A flow that must wait for something from outside writes a line `ready` and reads a line.
+// SDK_FOLDER is where it is installed; SPRITES_URL, SPRITE_TOKEN and SPRITE_NAME say which API and which sprite to talk
+// to. What was found is judged by test_javascript_sdk.py and by tests/cluster/test_gateway_sdks.py. A flow that must wait
+// for something from outside writes a line `ready` and reads a line.
 
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -9,12 +10,12 @@ import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 
-const { SDK_FOLDER, SPRITES_URL, SPRITE_TOKEN } = process.env;
+const { SDK_FOLDER, SPRITES_URL, SPRITE_TOKEN, SPRITE_NAME } = process.env;
 const require = createRequire(`${SDK_FOLDER}/package.json`);
 const sdk = await import(pathToFileURL(require.resolve('@fly/sprites')));
 
 const client = new sdk.SpritesClient(SPRITE_TOKEN, { baseURL: SPRITES_URL });
-const sprite = client.sprite('my-sprite');
+const sprite = client.sprite(SPRITE_NAME ?? 'my-sprite');
 
 // --- words ---------------------------------------------------------------------------------------------------------
 
@@ -233,6 +234,29 @@ const flows = {
     command.stdin.write('now\n');
     await command.wait();
     return { stdout: heard.stdout, messages: heard.messages };
+  },
+
+  // Types into the only session, and stays until its end or somebody else's takeover.
+  async attachAndStay() {
+    const [session] = await sprite.listSessions();
+    const command = sprite.attachSession(session.id);
+    const heard = listen(command);
+    await once(command, 'spawn');
+    command.stdin.write('from javascript\n');
+    await heard.until('got from javascript');
+    await pause();
+    const code = await command.wait();
+    return { code, stdout: heard.stdout, messages: heard.messages, errors: heard.errors };
+  },
+
+  // Types into the only session what ends it.
+  async attachAndEnd() {
+    const [session] = await sprite.listSessions();
+    const command = sprite.attachSession(session.id);
+    const heard = listen(command);
+    await once(command, 'spawn');
+    command.stdin.write('go\n');
+    return { code: await command.wait(), messages: heard.messages, errors: heard.errors };
   },
 
   async attachToPipe() {

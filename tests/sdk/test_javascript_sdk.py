@@ -7,10 +7,7 @@ log tells, and with what is true inside.
 
 import json
 import re
-import select
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -18,12 +15,11 @@ import pytest
 
 from tests.lab.emulator.talking import wait_until
 from tests.sdk.node import Packages
+from tests.sdk.running import FLOWS, run_flow
 from tests.support.emulator import EmulatorProcess
 
 pytestmark = pytest.mark.sprites
 
-FLOWS = Path(__file__).with_name("flows.mjs")
-FLOW_SECONDS = 60.0
 PINNED = json.loads(FLOWS.with_name("package.json").read_text())["dependencies"]["@fly/sprites"]
 
 
@@ -36,29 +32,8 @@ class Flow:
 
     def __call__(self, name: str, meanwhile: Callable[[], Any] | None = None) -> Any:
         """Run a flow and return what it found; `meanwhile` is done where the flow waits for something from outside."""
-        with subprocess.Popen(
-            [self._packages.node, FLOWS, name],
-            env={
-                "SDK_FOLDER": str(self._packages.folder),
-                "SPRITES_URL": self._emulator.url,
-                "SPRITE_TOKEN": self._emulator.token,
-            },
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            try:
-                if meanwhile is not None:
-                    assert process.stdout is not None
-                    assert select.select([process.stdout], [], [], FLOW_SECONDS)[0], "The flow never came to its pause."
-                    assert "ready" in json.loads(process.stdout.readline())
-                    meanwhile()
-                stdout, stderr = process.communicate("go on\n" if meanwhile else None, timeout=FLOW_SECONDS)
-            finally:
-                process.kill()
-        assert process.returncode == 0, stderr
-        return json.loads(stdout)["found"]
+        environment = {"SPRITES_URL": self._emulator.url, "SPRITE_TOKEN": self._emulator.token}
+        return run_flow(self._packages, name, environment, meanwhile)
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ class Visitors:
         """Attach; a refusal before the upgrade raises `aiohttp.WSServerHandshakeError`."""
         connection = await self._http.ws_connect(
             f"{gateway.url}{self.path(name)}{query}",
-            headers={"Authorization": f"Bearer {token}"},
+            headers=_sign(token),
             autoping=False,
             max_msg_size=0,
         )
@@ -149,7 +149,7 @@ class Visitors:
     async def ask(self, gateway: GatewayProcess, token: str, name: str, query: str = "") -> tuple[int, str]:
         """Ask without an upgrade; give the status and the cause of a refusal."""
         url = f"{gateway.url}{self.path(name)}{query}"
-        async with self._http.get(url, headers={"Authorization": f"Bearer {token}"}) as answer:
+        async with self._http.get(url, headers=_sign(token)) as answer:
             body = await answer.json()
         return answer.status, "" if answer.status == 200 else str(body["details"]["causes"][0]["reason"])
 
@@ -166,7 +166,7 @@ class Visitors:
     async def attempt(self, url: str, token: str) -> int:
         """Ask for an upgrade at an address that is refused, and give the status."""
         try:
-            async with self._http.ws_connect(url, headers={"Authorization": f"Bearer {token}"}):
+            async with self._http.ws_connect(url, headers=_sign(token)):
                 return 101
         except aiohttp.WSServerHandshakeError as error:
             return error.status
@@ -174,6 +174,11 @@ class Visitors:
     async def close(self) -> None:
         """Let everybody go."""
         await self._stack.aclose()
+
+
+def _sign(token: str) -> dict[str, str]:
+    """Who comes without a token has a certificate."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 @asynccontextmanager
