@@ -457,9 +457,17 @@ class Attach:
                     return None
                 continue
             typed = self._keys.take(data)
+            if CTRL_C in typed.data and not self._is_heard:
+                return self._leave(128 + signal.SIGINT)
             await self._pass_on(typed.data)
-            if typed.detached or (CTRL_C in typed.data and not self._is_heard):
-                return Farewell(0, f"Detached. The session goes on: {self._name}")
+            if typed.detached:
+                return self._leave(0)
+
+    def _leave(self, never_attached: int) -> Farewell:
+        """Leave because the person wants to; the exit code is what it means where there never was a session."""
+        if self._was_attached:
+            return Farewell(0, f"Detached. The session goes on: {self._name}")
+        return Farewell(never_attached, f"Left. Nothing was attached: {self._name}")
 
     @property
     def _takes_input(self) -> bool:

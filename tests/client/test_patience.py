@@ -16,6 +16,7 @@ from controller.client.screen import Screen
 from controller.client.settings import AttachTimes
 from controller.client.way import Address
 from controller.clock import SystemClock
+from tests.client.test_screen import read_shown
 
 TIMES = AttachTimes(
     patience=timedelta(seconds=1),
@@ -132,6 +133,38 @@ async def test_a_session_that_was_there_makes_patience_new_and_coming_back_takes
     assert told.count("You are attached to team-a/one; ctrl-p leaves it.") == 1
     assert told.count("Reconnected to team-a/one.") == told.count("Reconnecting; ") == 3
     assert gateway.queries == ["takeover=true", "", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_announced", "left"),
+    [
+        ("\x03", False, Farewell(130, "Left. Nothing was attached: team-a/one")),
+        ("\x10", False, Farewell(0, "Left. Nothing was attached: team-a/one")),
+        ("\x10", True, Farewell(0, "Detached. The session goes on: team-a/one")),
+    ],
+)
+async def test_somebody_who_gives_up_before_there_was_a_session_is_told_so(
+    keys: str, is_announced: bool, left: Farewell
+) -> None:
+    ours, theirs = os.openpty()
+    try:
+
+        async def serve(socket: web.WebSocketResponse, _: int) -> None:
+            if is_announced:
+                await socket.send_str(json.dumps(SESSION))
+            else:
+                await socket.send_str(json.dumps(NOT_READY))
+                await socket.close(code=1013)
+            os.write(ours, keys.encode())
+            await socket.receive()
+
+        async with Gateway(serve).open() as url, asyncio.timeout(30):
+            screen = Screen(theirs, theirs, theirs)
+            assert await Attach(PLAN, Address(url), Nobody(), screen, SystemClock(), AttachTimes()).run() == left
+        assert b"what you type is not sent" not in read_shown(ours)
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 async def test_a_session_that_lets_itself_be_awaited_is_said_to(pipes: tuple[int, int, int]) -> None:
