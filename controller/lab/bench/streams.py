@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from itertools import chain
 from typing import Any, Final, Self
 
@@ -40,6 +41,8 @@ READ_DIRECTLY: Final = 10
 """One terminal in so many is read directly as well: more would cost those who send and read more than it tells."""
 
 WARM_UP: Final = timedelta(seconds=1)
+ATTACH_TRIES: Final = 10
+AGAIN_AFTER: Final = timedelta(seconds=1)
 LAST_FRAMES_WITHIN: Final = timedelta(seconds=10)
 """What has not come so long after the last frame was sent is lost."""
 
@@ -181,15 +184,23 @@ class Crowd:
             return read_gateway_writes(await answer.text())
 
     async def _open(self, url: str, token: str, number: int) -> Sink:
-        try:
-            socket = await self._http.ws_connect(
-                url, headers={"Authorization": f"Bearer {token}"}, max_msg_size=0, compress=0
-            )
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise BenchFailed(f"Stream {number} could not be attached to: {error}.") from error
-        sink = Sink(socket, number)
-        self._readers.create_task(sink.read())
-        return sink
+        """Open a socket, again where the other side says that it is not ready, as any client does."""
+        for _ in range(ATTACH_TRIES):
+            try:
+                socket = await self._http.ws_connect(
+                    url, headers={"Authorization": f"Bearer {token}"}, max_msg_size=0, compress=0
+                )
+            except aiohttp.WSServerHandshakeError as refused:
+                if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                    raise BenchFailed(f"Stream {number} could not be attached to: {refused.status}.") from refused
+                await asyncio.sleep(AGAIN_AFTER.total_seconds())
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise BenchFailed(f"Stream {number} could not be attached to: {type(error).__name__}.") from error
+            else:
+                sink = Sink(socket, number)
+                self._readers.create_task(sink.read())
+                return sink
+        raise BenchFailed(f"Stream {number} could not be attached to: the gateway was not ready {ATTACH_TRIES} times.")
 
 
 def measure_stretch(crowd: Crowd, stretch: Stretch) -> Figures:
