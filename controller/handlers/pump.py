@@ -31,7 +31,7 @@ from controller.errors import AgentTerminalError
 from controller.handlers.handover import Handover, Word
 from controller.handlers.withheld import Withheld
 from controller.kube.credentials import ConnectionFacts, build_ssl_context
-from controller.kube.sockets import Sockets
+from controller.sockets import Sockets
 
 log = logging.getLogger(__name__)
 

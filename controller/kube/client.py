@@ -57,7 +57,7 @@ from controller.kube.errors import (
     classify_status,
 )
 from controller.kube.settings import KubeSettings
-from controller.kube.sockets import Sockets
+from controller.sockets import Sockets
 from controller.tenure import Tenure
 
 JsonObject = dict[str, Any]

@@ -3,8 +3,9 @@ A list and then a watch of AgentTerminals, for as long as the process lives.
 
 Problem: a watch breaks, its version expires, and between two watches things happen that nobody tells. Promise: it goes
 on from the last version it saw, bookmarks included; only a version that has expired leads to a new list, after which
-whoever is not in it is gone; a failure waits a little and never ends the watch. What it tells may be late: nobody may
-take it for proof that nothing has happened.
+whoever is not in it is gone; a failure waits a little and never ends the watch; a named namespace that may not be read
+is not waited for without end, unless it is the only one. What it tells may be late: nobody may take it for proof that
+nothing has happened.
 
 Source: Kubernetes API concepts, "Efficient detection of changes" (read 2026-11).
 """
@@ -20,13 +21,15 @@ from typing import Final, Protocol
 from controller.clock import Clock
 from controller.kube.client import JsonObject, Page
 from controller.kube.credentials import CredentialsUnusable
-from controller.kube.errors import Gone, KubeError
+from controller.kube.errors import Forbidden, Gone, KubeError
 
 log: Final = logging.getLogger(__name__)
 
 SHORTEST_PAUSE: Final = timedelta(milliseconds=200)
 LONGEST_PAUSE: Final = timedelta(seconds=5)
 """After a failure it waits so long, twice as long after each further one."""
+PATIENCE: Final = timedelta(seconds=60)
+"""So long the first list waits for a namespace that may not be read: a right that was given just now arrives sooner."""
 
 
 class WatchingKube(Protocol):
@@ -82,10 +85,12 @@ class Watch:
         self._namespaces = namespaces
         self._on_change = on_change
         self._clock = clock
-        self._unlisted = len(namespaces) if namespaces else 1
         self._heard = dict.fromkeys(namespaces or (None,), clock.monotonic())
+        self._unlisted = set(self._heard)
+        self._refused: dict[str, timedelta] = {}
+        """Since when a namespace may not be read."""
         self.listed = asyncio.Event()
-        """Every object was seen once."""
+        """Every object was seen once, as far as it may be."""
 
     @property
     def silence(self) -> timedelta:
@@ -100,17 +105,12 @@ class Watch:
 
     async def _run(self, namespace: str | None) -> None:
         version: str | None = None
-        is_listed = False
         pause = SHORTEST_PAUSE
         while True:
             try:
                 if version is None:
                     version = await self._list(namespace)
-                    if not is_listed:
-                        is_listed = True
-                        self._unlisted -= 1
-                        if not self._unlisted:
-                            self.listed.set()
+                    self._note_listed(namespace)
                 async with aclosing(self._follow(namespace, version)) as versions:
                     async for newer in versions:
                         version, pause = newer, SHORTEST_PAUSE
@@ -119,8 +119,34 @@ class Watch:
             except (KubeError, CredentialsUnusable) as error:
                 told = error.failure.value if isinstance(error, KubeError) else type(error).__name__
                 log.info("The watch was interrupted.", extra={"failure": told, "namespace": namespace})
+                if isinstance(error, Forbidden) and namespace in self._unlisted:
+                    self._note_refused(namespace)
             await self._clock.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _note_listed(self, namespace: str | None) -> None:
+        self._unlisted.discard(namespace)
+        self._judge_listed()
+
+    def _note_refused(self, namespace: str | None) -> None:
+        if namespace is not None:
+            self._refused.setdefault(namespace, self._clock.monotonic())
+            self._judge_listed()
+
+    def _judge_listed(self) -> None:
+        """Wait no longer once all was listed but what may not be read for long; something has to be there."""
+        if self.listed.is_set() or len(self._unlisted) == len(self._heard):
+            return
+        now = self._clock.monotonic()
+        missing = {namespace for namespace, since in self._refused.items() if now - since >= PATIENCE}
+        if self._unlisted <= missing:
+            for namespace in self._unlisted:
+                log.warning(
+                    "A namespace may not be read: it is gone, or the right to it is. Its terminals are not served. "
+                    "Take it out of AGENTTERMINAL_NAMESPACES, or give the right again.",
+                    extra={"namespace": namespace},
+                )
+            self.listed.set()
 
     async def _list(self, namespace: str | None) -> str:
         uids: set[str] = set()

@@ -15,6 +15,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from controller.sockets import Sockets
+
 
 def is_list(request: web.Request) -> bool:
     return request.path.endswith("/agentterminals") and "watch" not in request.query
@@ -92,31 +94,25 @@ class Passage:
         async with self.session.request(
             request.method, f"{self.upstream}{request.path_qs}", headers=headers, data=await request.read() or None
         ) as theirs:
-            try:
-                ours = web.StreamResponse(
-                    status=theirs.status, headers={"Content-Type": theirs.headers["Content-Type"]}
-                )
-                await ours.prepare(request)
-                with suppress(aiohttp.ClientError, ConnectionError):
-                    async for chunk in theirs.content.iter_any():
-                        await ours.write(chunk)
-                    await ours.write_eof()
-                    return ours
-                transport.abort()
+            ours = web.StreamResponse(status=theirs.status, headers={"Content-Type": theirs.headers["Content-Type"]})
+            await ours.prepare(request)
+            with suppress(aiohttp.ClientError, ConnectionError):
+                async for chunk in theirs.content.iter_any():
+                    await ours.write(chunk)
+                await ours.write_eof()
                 return ours
-            finally:
-                # A watch that was cut: saying goodbye over TLS would outlast the test's loop.
-                if theirs.connection is not None and theirs.connection.transport is not None:
-                    theirs.connection.transport.abort()
+            transport.abort()
+            return ours
 
 
 @asynccontextmanager
 async def open_passage(upstream: str, ca_file: Path) -> AsyncIterator[Passage]:
     """Open a passage to the API server for the time of a test."""
     trust = ssl.create_default_context(cafile=str(ca_file))
-    connector = aiohttp.TCPConnector(limit=0, ssl=trust)
+    sockets = Sockets()
+    connector = aiohttp.TCPConnector(limit=0, ssl=trust, socket_factory=sockets.make)
     timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+    async with sockets, aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
         passage = Passage(upstream, session)
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", passage.handle)

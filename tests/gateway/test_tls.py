@@ -16,6 +16,7 @@ from controller.gateway.server import AUTHORITY_KEY, AUTHORITY_NAME
 from controller.gateway.settings import GatewaySettings, TimeSettings, TlsFiles
 from controller.gateway.tls import Tls
 from controller.lab.certificates import Authority, Pair
+from controller.sockets import Sockets
 from tests.gateway.doubles import ANNA, PATH, Doors, FakeKube, open_doors, wait_until
 
 CONSOLE = "https://console.example.com"
@@ -56,8 +57,11 @@ class Lab:
     async def ask(self, doors: Doors, client: Pair | None = None, **headers: str) -> int:
         """Ask over a connection of its own; give the status."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        sockets = Sockets()
+        connector = aiohttp.TCPConnector(ssl=self.build_context(client), socket_factory=sockets.make)
         async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self.build_context(client))) as http,
+            sockets,
+            aiohttp.ClientSession(connector=connector) as http,
             http.get(f"{doors.url}{PATH}/attach", headers=sent) as answer,
         ):
             return answer.status

@@ -17,6 +17,7 @@ import aiohttp
 
 from controller.cli.worlds import GATEWAY_RULES
 from controller.lab.rights import GATEWAY_NAME, build_gateway_rights, read_gateway_rules
+from controller.sockets import Sockets
 from tests.cluster.plane import Cluster
 from tests.gateway.stream.stage import Person
 from tests.support.emulator import EmulatorProcess
@@ -184,8 +185,9 @@ def _sign(token: str) -> dict[str, str]:
 @asynccontextmanager
 async def visiting(namespace: str, *, trust: ssl.SSLContext | None = None) -> AsyncIterator[Visitors]:
     """Let people come, for the length of a `with` block; `trust` is for gateways that end TLS."""
-    connector = None if trust is None else aiohttp.TCPConnector(ssl=trust)
-    async with aiohttp.ClientSession(connector=connector) as http, asyncio.TaskGroup() as readers:
+    sockets = Sockets()
+    connector = aiohttp.TCPConnector(ssl=True if trust is None else trust, socket_factory=sockets.make)
+    async with sockets, aiohttp.ClientSession(connector=connector) as http, asyncio.TaskGroup() as readers:
         visitors = Visitors(http, readers, namespace)
         try:
             yield visitors

@@ -24,6 +24,7 @@ from aiohttp import web
 
 from controller.api.names import PLURAL
 from controller.clock import ElapsedClock
+from controller.sockets import Sockets
 
 LOOPBACK: Final = "127.0.0.1"
 LEASES: Final = "/leases/atgw-"
@@ -77,9 +78,10 @@ class ApiLine:
         """Listen."""
         async with AsyncExitStack() as stack:
             trust = ssl.create_default_context(cafile=str(self._ca_file))
+            sockets = await stack.enter_async_context(Sockets())
             self._session = await stack.enter_async_context(
                 aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(limit=0, ssl=trust),
+                    connector=aiohttp.TCPConnector(limit=0, ssl=trust, socket_factory=sockets.make),
                     timeout=aiohttp.ClientTimeout(total=None),
                     auto_decompress=False,
                 )

@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 import uvloop
 
-from controller.kube.sockets import Sockets
 from controller.lab.certificates import Authority
+from controller.sockets import Sockets
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
 
@@ -59,11 +59,10 @@ def silent(tmp_path: Path) -> Iterator[Silent]:
 async def give_up(silent: Silent, sockets: Sockets) -> None:
     """Begin to read an answer, give it up as a watch is given up, and close everything."""
     connector = aiohttp.TCPConnector(ssl=silent.trust, socket_factory=sockets.make)
-    async with aiohttp.ClientSession(connector=connector) as session:
+    async with sockets, aiohttp.ClientSession(connector=connector) as session:
         answer = await session.get(f"https://127.0.0.1:{silent.port}/")
         assert await answer.content.readany() == b"{}"
         answer.close()
-    await sockets.close()
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import socket
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 from weakref import WeakSet
 
 CLOSED_WITHIN: Final = timedelta(seconds=1)
@@ -19,10 +19,16 @@ _LOOK_INTERVAL_SECONDS: Final = 0.005
 
 
 class Sockets:
-    """The sockets of one connector: give `make` to aiohttp as its `socket_factory`."""
+    """The sockets of one connector: give `make` to aiohttp as its `socket_factory`, and close them after the session."""
 
     def __init__(self) -> None:
         self._made: WeakSet[socket.socket] = WeakSet()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     def make(self, address: tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, Any]) -> socket.socket:
         """Make one for an address as `getaddrinfo` tells it: family, type and protocol count."""
