@@ -21,7 +21,7 @@ from controller.gateway.fence_calls import LEASE_TIMEOUT, FenceKube, render_leas
 from controller.gateway.wishes import Target
 from controller.kube.client import Page
 from controller.kube.credentials import CredentialsUnusable
-from controller.kube.errors import Conflict, KubeError, NotFound
+from controller.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from controller.plan.fence_objects import LeaseLook, LeaseView, NoLease, ObjectView, view_lease
 from controller.plan.fence_patches import name_lease
 from controller.plan.fence_tenure import (
@@ -396,20 +396,38 @@ class Incarnations:
     async def _list(self, life: Life) -> Mapping[Listed, Target]:
         listed: dict[Listed, Target] = {}
         async with asyncio.timeout(RULES.timeout.total_seconds()):
-            async for page in self._kube.list_pages(
-                metadata_only=True,
-                namespaces=self._namespaces,
-                field_selector=f"status.socket.incarnation={life.incarnation}",
-            ):
-                if page.begins and page.namespace is None:
-                    listed.clear()
-                for raw in page.items:
-                    metadata = raw["metadata"]
-                    entry = Listed(
-                        metadata["uid"], int(metadata["generation"]), metadata.get("deletionTimestamp") is not None
-                    )
-                    listed[entry] = Target(metadata["namespace"], metadata["name"])
+            if self._namespaces is None:
+                await self._list_part(life, None, listed)
+                return listed
+            refusals: list[Forbidden] = []
+            for namespace in self._namespaces:
+                try:
+                    await self._list_part(life, namespace, listed)
+                except Forbidden as refusal:
+                    # A right that is given in a namespace goes with it. What we hold there is missing from the list, so
+                    # that its input stops, as it would if the list had said so; whoever speaks elsewhere goes on.
+                    refusals.append(refusal)
+            if len(refusals) == len(self._namespaces):
+                raise refusals[0]
         return listed
+
+    async def _list_part(self, life: Life, namespace: str | None, listed: dict[Listed, Target]) -> None:
+        """List what bears our name in one namespace, or in all."""
+        part: dict[Listed, Target] = {}
+        async for page in self._kube.list_pages(
+            metadata_only=True,
+            namespaces=None if namespace is None else (namespace,),
+            field_selector=f"status.socket.incarnation={life.incarnation}",
+        ):
+            if page.begins:
+                part.clear()
+            for raw in page.items:
+                metadata = raw["metadata"]
+                entry = Listed(
+                    metadata["uid"], int(metadata["generation"]), metadata.get("deletionTimestamp") is not None
+                )
+                part[entry] = Target(metadata["namespace"], metadata["name"])
+        listed.update(part)
 
     async def _read_each(self, held: Mapping[str, Holding]) -> bool:
         """Read each held object instead; all of them, or it does not count."""

@@ -6,6 +6,7 @@ One life that a user might lead with them, and then the audit log: what was aske
 
 import asyncio
 import base64
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,10 @@ class Installation:
         assert self.site.request("POST", f"{RBAC}/{namespace}/rolebindings", body=body)[0] == 201
         return self.site.token(namespace, person)
 
+    def told(self) -> str:
+        """Everything that the operator logged."""
+        return "" if self.world.operator is None else self.world.operator.told()
+
     def received(self) -> bytes:
         return b"".join(base64.b64decode(one["received_base64"]) for one in self.world.lab.sessions("box"))
 
@@ -92,6 +97,8 @@ def installation(
         finally:
             gateway.kill()
             gateway.forget()
+            # Before it: an operator puts its finalizer back.
+            world.operator.kill()
             for namespace in ("team-a", LEAVING):
                 site.empty_namespace(namespace)
             site.kubectl("delete", "namespace", LEAVING, "--ignore-not-found", "--timeout=60s")
@@ -176,29 +183,50 @@ async def test_a_life_under_exactly_the_charts_rights_is_refused_nothing_and_ask
 
 
 @pytest.mark.timeout(180)
-async def test_a_named_namespace_goes_with_its_live_terminals_though_the_rights_that_were_given_there_go_first(
+async def test_a_named_namespace_goes_though_the_rights_in_it_go_first_and_nobody_elsewhere_is_thrown_out(
     installation: Installation, tmp_path: Path
 ) -> None:
     site, lab = installation.site, installation.world.lab
-    world = World(site, LEAVING, lab)
+    leaving = World(site, LEAVING, lab)
+    worlds = (installation.world, "stays"), (leaving, "one"), (leaving, "two")
     gateway = start_gateway(site, "agents", lab.url, mounts=tmp_path)
     try:
-        for name in ("one", "two"):
-            await run(lambda called=name: world.create(called, launch={"command": ["cat"]}))
-        for name in ("one", "two"):
+        for world, name in worlds:
+            await run(lambda where=world, what=name: where.create(what, launch={"command": ["cat"]}))
+        for world, name in worlds:
             await run(world.await_reason, name, "Detached")
-        tom = await run(installation.bind, "tom", "agentterminal-taker", LEAVING)
-        async with visiting(LEAVING) as visitors:
-            typing = await visitors.attach_to_type(gateway, tom, "one")
+        stays = await run(installation.bind, "sue", "agentterminal-taker")
+        leaves = await run(installation.bind, "tom", "agentterminal-taker", LEAVING)
+        async with visiting("team-a") as here, visiting(LEAVING) as there:
+            staying = await here.attach_to_type(gateway, stays, "stays")
+            typing = await there.attach_to_type(gateway, leaves, "one")
             # Both keep their watches; of their rights in this namespace none is left.
             for binding in (RELEASE, f"{RELEASE}-gateway"):
                 await run(lambda called=binding: site.request("DELETE", f"{RBAC}/{LEAVING}/rolebindings/{called}"))
-            await run(lambda: site.kubectl("delete", "namespace", LEAVING, "--timeout=60s"))
+            since = site.mark_audit()
+            await run(lambda: site.kubectl("delete", "namespace", LEAVING, "--wait=false"))
+
+            def tell() -> str:
+                left = site.request("GET", leaving.path)[1].get("items")
+                return f"{json.dumps(left)}\n{gateway.told()[-4000:]}\n{installation.told()[-4000:]}"
+
+            path = f"/api/v1/namespaces/{LEAVING}"
+            await run(lambda: await_true(lambda: site.request("GET", path)[0] == 404, "the end", 60, tell))
             await typing.is_closed()
-        assert lab.sessions("box") == []
+            # Long enough for a tenure to end that is not renewed.
+            await run(await_true, lambda: count_renewals(site, since) >= 6, "renewals of the gateway's Lease")
+            await staying.types(b"still here\n")
+            await staying.sees(b"still here")
+        assert len(lab.sessions("box")) == 1, "The one that stays."
     finally:
         gateway.kill()
         gateway.forget()
+
+
+def count_renewals(site: Site, since: int) -> int:
+    """How often gateways have renewed their Lease since a place in the audit log."""
+    asked = site.read_audit(user(f"{RELEASE}-gateway"), since=since)
+    return sum(entry.right == ("coordination.k8s.io", "leases", "update") and entry.code == 200 for entry in asked)
 
 
 def test_neither_writes_outside_of_the_namespaces_that_are_named(installation: Installation) -> None:

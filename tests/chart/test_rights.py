@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.api import names
-from controller.plan.fence_objects import GatewayEntry, Lock, ObjectView, view_object
+from controller.plan.fence_objects import ExitEntry, GatewayEntry, Lock, ObjectView, view_object
 from controller.plan.fence_patches import (
     build_claim,
     build_clear_lock,
@@ -92,7 +92,9 @@ def test_every_write_of_the_fence_is_admitted(chart: Installed) -> None:
     lock = Lock(uid=view.uid, epoch=view.generation, socket_id=SOCKET, incarnation="abc", since="2026-11-30T10:00:00Z")
     assert chart.patch(build_lock(view, lock), status=True) == (200, "")
     assert chart.patch(build_entry(chart.view(), GatewayEntry("abc", viewers=2)), status=True) == (200, "")
-    assert chart.patch(build_entry(chart.view(), GatewayEntry("abc", viewers=1)), status=True) == (200, "")
+    exited = GatewayEntry("abc", viewers=1, exit=ExitEntry("41", "sprite-1", "2026-11-30T10:00:00Z", 3))
+    assert chart.patch(build_entry(chart.view(), exited), status=True) == (200, "")
+    assert chart.read()["status"]["gateways"][0]["exit"]["code"] == 3
     assert (chart.read()["status"]["socket"]["socketId"], chart.read()["spec"]["attached"]) == (SOCKET, True)
     assert chart.patch(build_drop_entry(chart.view(), "abc"), status=True) == (200, "")
     assert chart.patch(build_clear_lock(lock, uid=view.uid), status=True) == (200, "")

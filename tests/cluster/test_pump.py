@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from controller.api.names import FINALIZER
 from controller.clock import SystemClock
@@ -26,6 +27,10 @@ from tests.cluster.plane import Cluster
 
 MERGE = "application/merge-patch+json"
 WITHIN_SECONDS = 30
+
+
+def is_of_kube_public(request: web.Request) -> bool:
+    return "/namespaces/kube-public/" in request.path
 
 
 class Terminals:
@@ -318,6 +323,56 @@ async def test_a_server_that_is_away_for_a_while_ends_nothing(
         await terminals.create("one")
         await watcher.until(lambda: watcher.knows(terminals.namespace, "one"))
         assert watcher.pump.logins == 1
+
+
+async def test_a_namespace_that_may_not_be_read_is_told_and_keeps_no_other_from_being_served(
+    cluster: Cluster,
+    terminals: Terminals,
+    passage: Passage,
+    through: Callable[[], ConnectionFacts],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    passage.answer(is_of_kube_public, 403, {"kind": "Status", "code": 403}, times=float("inf"))
+    settings = PumpSettings(
+        namespaces=(terminals.namespace, "kube-public"),
+        reconnect_backoff=timedelta(milliseconds=50),
+        withheld_pause=timedelta(milliseconds=50),
+        withheld_patience=timedelta(seconds=1),
+    )
+    withheld = Terminals(cluster, "kube-public")
+    await withheld.create("late")
+    try:
+        with caplog.at_level("INFO", logger="controller.handlers.withheld"):
+            async with watching(through, settings) as watcher:
+                await terminals.create("one")
+                await watcher.until(lambda: watcher.knows(terminals.namespace, "one"))
+                assert not watcher.knows("kube-public", "late")
+
+                passage.faults.clear()
+                await watcher.until(lambda: watcher.knows("kube-public", "late"))
+    finally:
+        await withheld.delete("late")
+    told = [(record.levelname, vars(record)["namespace"]) for record in caplog.records]
+    assert told == [("WARNING", "kube-public"), ("INFO", "kube-public")]
+
+
+async def test_the_only_namespace_is_waited_for_as_long_as_it_may_not_be_read(
+    passage: Passage, through: Callable[[], ConnectionFacts]
+) -> None:
+    passage.answer(is_of_kube_public, 403, {"kind": "Status", "code": 403}, times=float("inf"))
+    settings = PumpSettings(
+        namespaces=("kube-public",),
+        reconnect_backoff=timedelta(milliseconds=50),
+        withheld_pause=timedelta(milliseconds=50),
+        withheld_patience=timedelta(milliseconds=200),
+    )
+    async with watching(through, settings, is_ready=False) as watcher:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await watcher.pump.ready.wait()
+        assert watcher.pump.alive
+        passage.faults.clear()
+        await watcher.until_ready()
 
 
 async def test_whoever_waits_learns_that_the_pump_has_ended_by_itself(

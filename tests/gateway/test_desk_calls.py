@@ -202,6 +202,52 @@ async def test_of_several_namespaces_the_longest_silence_counts() -> None:
     assert watch.silence == timedelta(seconds=30)
 
 
+@pytest.mark.parametrize(("seconds", "is_listed"), [(59, False), (60, True)])
+async def test_a_namespace_that_may_not_be_read_is_waited_for_for_a_minute(seconds: float, *, is_listed: bool) -> None:
+    clock = StandingClock()
+    watch = Watch(RefusingKube(clock, seconds), ["loud", "withheld"], lambda _: None, clock)
+
+    with pytest.raises(ExceptionGroup):
+        await watch.run()
+
+    assert watch.listed.is_set() is is_listed
+
+
+async def test_the_only_namespace_is_waited_for_without_end() -> None:
+    clock = StandingClock()
+    watch = Watch(RefusingKube(clock, 3600), ["withheld"], lambda _: None, clock)
+
+    with pytest.raises(ExceptionGroup):
+        await watch.run()
+
+    assert not watch.listed.is_set()
+
+
+class RefusingKube:
+    """Refuses one namespace, twice, so many seconds apart; a third question is the end."""
+
+    def __init__(self, clock: StandingClock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._refused = 0
+
+    async def list_pages(self, *, metadata_only: bool, namespaces: Sequence[str] | None = None) -> AsyncIterator[Page]:
+        assert not metadata_only
+        if namespaces == ("withheld",):
+            self._refused += 1
+            if self._refused == 2:
+                self._clock.at += timedelta(seconds=self._seconds)
+            if self._refused == 3:
+                raise Done
+            raise Forbidden("no right", status=403)
+        yield Page((), None, True, "1")
+
+    async def watch(self, *, namespace: str | None, resource_version: str) -> AsyncIterator[dict[str, Any]]:
+        assert (namespace, resource_version) == ("loud", "1")
+        await asyncio.Event().wait()
+        yield {}
+
+
 class EachKube:
     """Tells something of one namespace, and of the other nothing at all."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from controller.gateway.incarnation import Holding, Incarnations
 from controller.gateway.wishes import Target
 from controller.kube.client import Page
-from controller.kube.errors import Conflict, KubeError, NotFound, ServerFault, TimedOut
+from controller.kube.errors import Conflict, Forbidden, KubeError, NotFound, ServerFault, TimedOut
 from controller.plan.fence_objects import ObjectView
 from controller.plan.fence_tenure import RULES
 
@@ -47,6 +48,8 @@ class LeaseServer:
         self.leases: dict[str, dict[str, Any]] = {}
         self.objects: dict[str, dict[str, Any]] = {}
         self.listed: list[dict[str, Any]] = []
+        self.withheld: set[str] = set()
+        """Namespaces in which nothing may be read."""
         self.calls: list[str] = []
         self.fails: dict[str, Callable[[], KubeError | None]] = {}
         self._versions = count(1)
@@ -72,7 +75,14 @@ class LeaseServer:
         assert field_selector.startswith("status.socket.incarnation=")
         if (error := self._enter("list")) is not None:
             raise error
-        yield Page(tuple(self.listed), None, True, "1")
+        if namespaces is None:
+            yield Page(tuple(self.listed), None, True, "1")
+            return
+        (namespace,) = namespaces
+        if namespace in self.withheld:
+            raise Forbidden("no right", status=403)
+        listed = (raw for raw in self.listed if raw["metadata"]["namespace"] == namespace)
+        yield Page(tuple(listed), namespace, True, "1")
 
     async def create_lease(self, lease: Mapping[str, Any], *, timeout: timedelta) -> dict[str, Any]:
         return self._write("create", lease, None)
@@ -144,7 +154,7 @@ class House:
 class Play:
     """Incarnations that run, and a clock to turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespaces: Sequence[str] | None = None) -> None:
         self.clock = VirtualClock()
         self.server = LeaseServer(self.clock)
         self.house = House()
@@ -152,7 +162,7 @@ class Play:
         self.incarnations = Incarnations(
             self.server,
             "home",
-            namespaces=None,
+            namespaces=namespaces,
             house=self.house,
             draw=lambda: f"gateway{next(names)}",
             clock=self.clock,
@@ -174,14 +184,21 @@ class Play:
         return raw
 
 
-@pytest.fixture
-async def play() -> AsyncIterator[Play]:
-    play = Play()
+@asynccontextmanager
+async def playing(*namespaces: str) -> AsyncIterator[Play]:
+    """Let incarnations run that look after some namespaces, or after all."""
+    play = Play(namespaces or None)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(play.incarnations.run())
         await play.pass_time(0.2)
         yield play
         running.cancel()
+
+
+@pytest.fixture
+async def play() -> AsyncIterator[Play]:
+    async with playing() as play:
+        yield play
 
 
 def fail_while(is_failing: Callable[[], bool], error: KubeError) -> Callable[[], KubeError | None]:
@@ -232,6 +249,28 @@ async def test_where_a_held_object_cannot_be_read_either_nothing_is_renewed(play
     await play.pass_time(2.3)
 
     assert "put" not in play.server.calls
+
+
+async def test_of_a_namespace_that_may_not_be_read_what_is_held_is_doubted_and_the_tenure_goes_on() -> None:
+    async with playing("team-a", "team-b") as play:
+        play.hold("uid-1")
+        play.server.withheld.add("team-a")
+        play.server.calls.clear()
+
+        await play.pass_time(2.3)
+
+        assert play.server.calls == ["list", "list", "put"]
+        assert play.house.told == ["begin", "doubt uid-1"]
+
+
+async def test_where_no_namespace_may_be_read_nothing_is_renewed() -> None:
+    async with playing("team-a", "team-b") as play:
+        play.server.withheld |= {"team-a", "team-b"}
+        play.server.calls.clear()
+
+        await play.pass_time(2.3)
+
+        assert "put" not in play.server.calls
 
 
 @pytest.mark.parametrize("listed", ["newer", "missing"])
