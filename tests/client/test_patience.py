@@ -5,7 +5,9 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -135,32 +137,38 @@ async def test_a_session_that_was_there_makes_patience_new_and_coming_back_takes
     assert gateway.queries == ["takeover=true", "", "", ""]
 
 
+NOTHING = "Left. Nothing was attached: team-a/one"
+
+
 @pytest.mark.parametrize(
-    ("keys", "is_announced", "left"),
+    ("said", "cue", "keys", "left"),
     [
-        ("\x03", False, Farewell(130, "Left. Nothing was attached: team-a/one")),
-        ("\x10", False, Farewell(0, "Left. Nothing was attached: team-a/one")),
-        ("\x10", True, Farewell(0, "Detached. The session goes on: team-a/one")),
+        (NOT_READY, "Trying again;", "\x03", Farewell(130, NOTHING)),
+        (NOT_READY, "Trying again;", "\x10", Farewell(0, NOTHING)),
+        (None, "Waiting for the session", "\x03", Farewell(130, NOTHING)),
+        (SESSION, "You are attached", "\x10", Farewell(0, "Detached. The session goes on: team-a/one")),
     ],
 )
 async def test_somebody_who_gives_up_before_there_was_a_session_is_told_so(
-    keys: str, is_announced: bool, left: Farewell
+    said: dict[str, Any] | None, cue: str, keys: str, left: Farewell
 ) -> None:
-    ours, theirs = os.openpty()
-    try:
-
-        async def serve(socket: web.WebSocketResponse, _: int) -> None:
-            if is_announced:
-                await socket.send_str(json.dumps(SESSION))
-            else:
-                await socket.send_str(json.dumps(NOT_READY))
-                await socket.close(code=1013)
-            os.write(ours, keys.encode())
+    async def serve(socket: web.WebSocketResponse, _: int) -> None:
+        if said is not None:
+            await socket.send_str(json.dumps(said))
+        if said != NOT_READY:
             await socket.receive()
 
-        async with Gateway(serve).open() as url, asyncio.timeout(30):
+    ours, theirs = os.openpty()
+    try:
+        async with Gateway(serve).open() as url, asyncio.timeout(30), asyncio.TaskGroup() as group:
             screen = Screen(theirs, theirs, theirs)
-            assert await Attach(PLAN, Address(url), Nobody(), screen, SystemClock(), AttachTimes()).run() == left
+            times = replace(TIMES, first_patience=timedelta(seconds=60))
+            running = group.create_task(Attach(PLAN, Address(url), Nobody(), screen, SystemClock(), times).run())
+            shown = ""
+            while cue not in shown:
+                shown += (await asyncio.to_thread(read_shown, ours)).decode()
+            os.write(ours, keys.encode())
+        assert running.result() == left
         assert b"what you type is not sent" not in read_shown(ours)
     finally:
         os.close(ours)
