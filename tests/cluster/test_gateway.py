@@ -22,7 +22,7 @@ import pytest
 from controller.cli.worlds import GATEWAY_RULES
 from controller.lab.rights import GATEWAY_NAME, read_gateway_rules
 from controller.plan.fence_ids import LEASE_ELSEWHERE
-from tests.cluster.gate import Gate
+from tests.cluster.gate import At, Gate
 from tests.cluster.plane import Cluster
 from tests.cluster.stage import write_kubeconfig
 from tests.gateway.stream.stage import Person
@@ -539,6 +539,80 @@ async def test_a_takeover_waits_for_what_is_on_its_way_to_the_sprite(site: Site,
     assert lines[-1] == b"second"
     assert lines[:-1] == [b"first:%d" % number for number in range(1, len(lines))]
     assert len(lines) > 100
+
+
+@pytest.mark.case("F7")
+async def test_what_was_lost_on_a_replaced_socket_counts_once_when_it_is_sent_again_on_a_new_one(
+    site: Site, anna: str, visitors: Visitors
+) -> None:
+    name = await run(site.make_terminal)
+    with SlowLine(site.world.lab.url) as line:
+        slow = await run(site.start_gateway, None, line.url)
+        first = await visitors.attach_to_type(slow, anna, name)
+        await first.types(b"first\n")
+        await first.sees(b"first")
+        # The lock is let go only once what is on its way has arrived, so the next one waits, with what they typed.
+        line.seconds = SLOW_SECONDS
+        await first.types(b"more\n")
+        replaced = await visitors.attach(site.gateways[1], anna, name, "?takeover=true")
+        await replaced.types(b"critical\n")
+        await replaced.hears("Waiting")
+        second = await visitors.attach(site.gateways[0], anna, name, "?takeover=true")
+        code, reason, _ = await measure_close(replaced, time.monotonic())
+        await second.types(b"second\n")
+        await second.until(lambda one: b"second" in one.output, within=20)
+        lost = await run(site.received, name)
+
+        again = await visitors.attach(site.gateways[1], anna, name, "?takeover=true")
+        await again.types(b"critical\n")
+        # What says that it counts, and the process's own answer.
+        await again.hears("Holding")
+        await again.sees(b"critical")
+        await run(slow.stop)
+
+    assert (code, reason) == (4001, "Replaced")
+    assert "Holding" not in replaced.words
+    assert lost == b"first\nmore\nsecond\n"
+    assert await run(site.received, name) == b"first\nmore\nsecond\ncritical\n"
+
+
+@pytest.mark.case("F23")
+async def test_a_socket_that_was_let_in_speaks_for_that_very_object_and_for_no_successor_of_its_name(
+    site: Site, anna: str, visitors: Visitors, tmp_path: Path
+) -> None:
+    name = await run(site.make_terminal, deletionPolicy="Orphan")
+    former = await run(site.world.get, name)
+    assert former is not None
+    with Gate(site.world.cluster.url, site.world.cluster.ca_file) as gate:
+        kubeconfig = write_kubeconfig(tmp_path / "through-the-gate", gate.url, site.world.cluster)
+        gateway = await run(site.start_gateway, kubeconfig)
+        claim = gate.hold(
+            lambda request: request.method == "PATCH" and request.target.split("?")[0].endswith(f"/{name}"),
+            At.BEFORE_FOR_SURE,
+        )
+        person = await visitors.attach(gateway, anna, name)
+        await person.types(b"for the one before\n")
+        await run(claim.await_reached)
+
+        # It was let in and is about to claim: meanwhile its object goes, and another one comes to its name.
+        await run(site.world.delete, name)
+        await run(site.world.await_gone, name)
+        spec = {key: former["spec"][key] for key in ("spriteName", "sessionId")}
+        await run(site.world.create, name, **spec)
+        await run(site.world.await_reason, name, "Live", "SessionLive")
+        claim.release()
+        await run(claim.await_done)
+        code, reason, _ = await measure_close(person, time.monotonic())
+        await run(gateway.stop)
+    successor = await run(site.world.get, name)
+
+    assert (code, reason) == (4003, "Deleted")
+    assert successor is not None
+    assert successor["metadata"]["uid"] != former["metadata"]["uid"]
+    assert "activeSocketId" not in successor["spec"]
+    assert "attached" not in successor["spec"]
+    assert "socket" not in successor["status"]
+    assert await run(site.received, name) == b""
 
 
 async def test_two_gateways_and_many_takeovers_never_mix_input(site: Site, anna: str, visitors: Visitors) -> None:

@@ -33,6 +33,8 @@ from tests.sdk.running import run_flow
 from tests.support.gateway import GatewayProcess, open_gateway_world, visiting
 from tests.support.process import await_true
 
+pytestmark = pytest.mark.sprites
+
 TALK = 'echo ready; while read line; do echo "got $line"; [ "$line" = go ] && exit 5; done'
 """Answers each line, and exits with 5 after the word that asks for it."""
 SOON_SECONDS = 20
