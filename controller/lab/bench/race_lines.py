@@ -10,8 +10,8 @@ whether the gateway waits for it or not.
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +27,8 @@ from controller.clock import ElapsedClock
 from controller.sockets import Sockets
 
 LOOPBACK: Final = "127.0.0.1"
+LOCKS: Final = ("/status", "/status/socket")
+"""Where a lock is added; the first where there is no status yet."""
 LEASES: Final = "/leases/atgw-"
 _NOT_PASSED: Final = frozenset({"host", "connection", "transfer-encoding", "content-length"})
 
@@ -40,6 +42,8 @@ class LineCounts:
     cut_watches: int = 0
     delayed: int = 0
     """Pieces of a watch that came late."""
+    kept_locks: int = 0
+    """Writes of locks that landed late."""
     claims: int = 0
     """Writes of specs: claims, and the taking back of names."""
     locks: int = 0
@@ -68,8 +72,9 @@ class ApiLine:
         self._clock = clock
         self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession
-        self._flowing = asyncio.Event()
+        self._flowing, self._locking = asyncio.Event(), asyncio.Event()
         self._flowing.set()
+        self._locking.set()
         self._delay = timedelta()
         self._is_cut = False
         self._watches: set[asyncio.Transport] = set()
@@ -99,6 +104,7 @@ class ApiLine:
     async def __aexit__(self, *_: object) -> None:
         """Let everything go."""
         self._flowing.set()
+        self._locking.set()
         self._delay = timedelta()
         self._abort_watches()
         await self._stack.aclose()
@@ -111,6 +117,15 @@ class ApiLine:
             yield
         finally:
             self._flowing.set()
+
+    @asynccontextmanager
+    async def keeping_locks(self) -> AsyncIterator[None]:
+        """Keep the writes of locks, and only these, on their way during the body."""
+        self._locking.clear()
+        try:
+            yield
+        finally:
+            self._locking.set()
 
     @asynccontextmanager
     async def delaying_watches(self, by: timedelta) -> AsyncIterator[None]:
@@ -145,6 +160,9 @@ class ApiLine:
             self.counts.cut_watches += 1
             return _drop(request)
         self._count(request)
+        if not self._locking.is_set() and _is_lock(request, body):
+            self.counts.kept_locks += 1
+            await self._locking.wait()
         await self._wait()
         if is_watch:
             self._watches.add(transport)
@@ -210,6 +228,13 @@ def _find_renewed(request: web.Request, body: bytes) -> str | None:
             return None
 
 
+def _is_lock(request: web.Request, body: bytes) -> bool:
+    """Tell whether a request writes a lock; one that clears it is none."""
+    if request.method != "PATCH" or not request.path.endswith("/status"):
+        return False
+    return any(one["op"] == "add" and one["path"] in LOCKS for one in orjson.loads(body))
+
+
 def _drop(request: web.Request) -> web.Response:
     if request.transport is not None:
         request.transport.abort()
@@ -230,14 +255,16 @@ class Wire:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or LOOPBACK, parts.port or 0
-        self._flows = True
+        self._delay_seconds = 0.0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._kept: deque[tuple[_End, bytes | None]] = deque()
         self._ends: set[_End] = set()
+        self.flows = True
         self.url = ""
         self.kept_bytes = 0
         """What is on its way to the sprites and does not arrive."""
+        self.slowed = 0
+        """Pieces that came late."""
 
     async def __aenter__(self) -> Self:
         """Listen."""
@@ -257,22 +284,31 @@ class Wire:
 
     def stop(self) -> None:
         """Let nothing arrive from now on, either way."""
-        self._flows = False
+        self.flows = False
 
     def flow(self) -> None:
         """Let everything arrive."""
-        self._flows, self.kept_bytes = True, 0
-        while self._kept:
-            end, piece = self._kept.popleft()
-            end.deliver(piece)
+        self.flows, self.kept_bytes = True, 0
+        for end in tuple(self._ends):
+            end.deliver_due()
+
+    @contextmanager
+    def slowed_down(self, by: timedelta) -> Iterator[None]:
+        """Let everything take this much longer during the body, each way."""
+        self._delay_seconds = by.total_seconds()
+        try:
+            yield
+        finally:
+            self._delay_seconds = 0.0
 
     def carry(self, end: "_End", piece: bytes | None) -> None:
-        """Let a piece arrive at an end, or the other side's close."""
-        if self._flows:
-            end.deliver(piece)
-            return
-        self._kept.append((end, piece))
-        self.kept_bytes += len(piece or b"") if end.is_far else 0
+        """Let a piece arrive at an end, or the other side's close; in order, and not before its time."""
+        if self._delay_seconds:
+            self.slowed += 1
+        if not self.flows and end.is_far:
+            self.kept_bytes += len(piece or b"")
+        end.queue.append((asyncio.get_running_loop().time() + self._delay_seconds, piece))
+        end.deliver_due()
 
     def add(self, end: "_End") -> None:
         """Know an end."""
@@ -307,6 +343,9 @@ class _End(asyncio.Protocol):
         self._connect = connect
         self._other: _End | None = None
         self._early: list[bytes | None] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.queue: deque[tuple[float, bytes | None]] = deque()
+        """What comes to this end, and when."""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -328,7 +367,18 @@ class _End(asyncio.Protocol):
         for piece in self._early:
             self._wire.carry(other, piece)
 
-    def deliver(self, piece: bytes | None) -> None:
+    def deliver_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._wire.flows and self.queue and self.queue[0][0] <= loop.time():
+            self._deliver(self.queue.popleft()[1])
+        if self._timer is None and self._wire.flows and self.queue:
+            self._timer = loop.call_at(self.queue[0][0], self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.deliver_due()
+
+    def _deliver(self, piece: bytes | None) -> None:
         if self._transport is None or self._transport.is_closing():
             return
         if piece is None:
