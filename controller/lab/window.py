@@ -67,6 +67,7 @@ class Window:
         self._taken = 0
         self._news = asyncio.Event()
         self._is_open = True
+        self._is_empty = False
         asyncio.get_running_loop().add_reader(master, self._read)
 
     @classmethod
@@ -123,7 +124,7 @@ class Window:
         Wait until it has shown a text.
 
         Raises:
-            WindowFailed: It has not, in time.
+            WindowFailed: It has not, in time or before its line ended.
         """
         await self._wait(lambda: text in self.text, f"did not show {text!r}", within)
 
@@ -138,7 +139,7 @@ class Window:
             async with asyncio.timeout(within.total_seconds()):
                 code = await self._child.wait()
         except TimeoutError:
-            raise self._fail("did not end", within) from None
+            raise self._fail("did not end", f"within {within.total_seconds():g} s") from None
         self._read()
         return code
 
@@ -163,18 +164,22 @@ class Window:
             pass
         except OSError:
             # Nobody is in it any more.
+            self._is_empty = True
             asyncio.get_running_loop().remove_reader(self._master)
         self._news.set()
 
     async def _wait(self, is_true: Callable[[], bool], otherwise: str, within: timedelta) -> None:
+        limit = f"within {within.total_seconds():g} s"
         try:
             async with asyncio.timeout(within.total_seconds()):
                 while not is_true():
+                    if self._is_empty:
+                        raise self._fail(otherwise, "before it ended")
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise self._fail(otherwise, within) from None
+            raise self._fail(otherwise, limit) from None
 
-    def _fail(self, otherwise: str, within: timedelta) -> WindowFailed:
+    def _fail(self, otherwise: str, limit: str) -> WindowFailed:
         tail = "\n".join(self.text.splitlines()[-TAIL_LINES:])
-        return WindowFailed(f"`{self.line}` {otherwise} within {within.total_seconds():g} s. It showed:\n{tail}")
+        return WindowFailed(f"`{self.line}` {otherwise} {limit}. It showed:\n{tail}")

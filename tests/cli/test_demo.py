@@ -13,7 +13,8 @@ from tests.support.commands import AGENTTERMINAL, MOMENT_SECONDS, ROOT, Sandbox,
 
 pytestmark = [pytest.mark.cluster, pytest.mark.sprites, pytest.mark.timeout(240)]
 
-BOUND_SECONDS = 60.0
+BOUND_SECONDS = 90.0
+"""Half a minute on an idle machine; other tests may be busy beside it."""
 
 STORY = [
     "Starting etcd, kube-apiserver, a local Sprites API, and operator and gateway with their least rights.",

@@ -68,6 +68,15 @@ async def test_what_does_not_come_is_told_with_the_end_of_what_it_showed(opens: 
     assert str(shown.value).endswith("did not show 'hello' within 0.05 s. It showed:\nsomething else")
 
 
+async def test_what_can_not_come_any_more_is_not_waited_for(opens: Opens) -> None:
+    window = await opens("echo refused; exit 1")
+
+    with pytest.raises(WindowFailed, match="did not show 'hello' before it ended") as failed:
+        await window.wait_shown("hello", within=SOON)
+
+    assert str(failed.value).endswith("refused")
+
+
 async def test_closing_it_ends_all_that_runs_in_it_also_what_ignores_the_hang_up(opens: Opens) -> None:
     window = await opens("trap '' HUP TERM; sh -c 'echo inner $$; while :; do sleep 1; done'; true")
     await window.wait_shown("inner ", within=SOON)
