@@ -374,7 +374,7 @@ def _take_answer(work: _Work, asked: Speaker, phase: Phase, event: _Answered) ->
         case ObjectRead(view=view) if isinstance(phase, Reading):
             _take_read(work, speaker, phase, view)
         case ReadFailed() if isinstance(phase, Reading):
-            _pause(work, speaker)
+            _pause(work, speaker, blind=True)
         case ClaimAnswered(answer=answer) if isinstance(phase, Claiming):
             _take_claim(work, speaker, answer)
         case LockAnswered(answer=answer) if isinstance(phase, Locking):
@@ -405,7 +405,11 @@ def _learn(work: _Work, view: ObjectView) -> None:
 
 
 def _react(work: _Work) -> None:
-    """Let every speaker that waits for no answer look at what is known now."""
+    """
+    Let every speaker that waits for no answer look at what is known now.
+
+    One that was doubted waits for a read before it speaks again, and for nothing before it ends.
+    """
     for key in [speaker.key for speaker in work.seat.speakers]:
         speaker = find_speaker(work.seat, key)
         if speaker is None:
@@ -414,16 +418,23 @@ def _react(work: _Work) -> None:
             _look_while_speaking(work, speaker)
         elif isinstance(speaker.phase, Waiting):
             _resume(work, speaker, seen_in=None)
+        elif isinstance(speaker.phase, Reading | Pausing) and speaker.upstream:
+            _look_while_doubted(work, speaker)
 
 
-def _look_while_speaking(work: _Work, speaker: Speaker) -> None:
+def _look_while_doubted(work: _Work, speaker: Speaker) -> None:
     view = work.seat.view
     if work.seat.gone or view is None:
         _end(work, speaker, Ending.DELETED)
     elif not is_named(view, speaker.socket_id):
         _end(work, speaker, judge_unnamed(view, speaker.socket_id))
-    elif not holds_lock(work.seat, speaker):
-        _end(work, speaker, Ending.LOCK_LOST)
+
+
+def _look_while_speaking(work: _Work, speaker: Speaker) -> None:
+    _look_while_doubted(work, speaker)
+    known = find_speaker(work.seat, speaker.key)
+    if known is not None and known.ending is None and not holds_lock(work.seat, known):
+        _end(work, known, Ending.LOCK_LOST)
 
 
 def _doubt(work: _Work, speaker: Speaker) -> None:
@@ -587,8 +598,8 @@ def _read(work: _Work, speaker: Speaker) -> None:
     work.enter(speaker, Reading(work.seat.tenure), ReadObject(speaker.key))
 
 
-def _pause(work: _Work, speaker: Speaker) -> None:
-    work.enter(speaker, Pausing(), SetTimer(speaker.key, TimerName.RETRY, RETRY_WAIT))
+def _pause(work: _Work, speaker: Speaker, *, blind: bool = False) -> None:
+    work.enter(speaker, Pausing(blind), SetTimer(speaker.key, TimerName.RETRY, RETRY_WAIT))
 
 
 def _take_read(work: _Work, speaker: Speaker, phase: Reading, view: ObjectView | None) -> None:
@@ -618,7 +629,10 @@ def _ring(work: _Work, speaker: Speaker, timer: TimerName) -> None:
                 _end(work, speaker, Ending.LOCK_LATE)
         case TimerName.RETRY:
             if isinstance(speaker.phase, Pausing):
-                _read(work, speaker)
+                if speaker.phase.blind and speaker.ending is not None:
+                    _leave(work, speaker)
+                else:
+                    _read(work, speaker)
                 _give_up_clearing(work, speaker)
         case TimerName.POLL:
             if isinstance(speaker.phase, Waiting):

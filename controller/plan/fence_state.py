@@ -69,7 +69,15 @@ class Locking:
 
 @dataclass(frozen=True, slots=True)
 class Pausing:
-    """A call failed; the object is read after a while."""
+    """
+    A call failed; the object is read after a while.
+
+    Args:
+        blind: It was a read that failed. Whoever leaves then lets go by what is known: a read may fail for as long as
+            a right to it is gone, and each patch tests what it takes away.
+    """
+
+    blind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

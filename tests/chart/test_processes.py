@@ -204,6 +204,7 @@ async def test_a_named_namespace_goes_though_the_rights_in_it_go_first_and_nobod
             for binding in (RELEASE, f"{RELEASE}-gateway"):
                 await run(lambda called=binding: site.request("DELETE", f"{RBAC}/{LEAVING}/rolebindings/{called}"))
             since = site.mark_audit()
+            await run(await_true, lambda: has_been_refused(site, since), "the gateway to see that it may not list")
             await run(lambda: site.kubectl("delete", "namespace", LEAVING, "--wait=false"))
 
             def tell() -> str:
@@ -221,6 +222,12 @@ async def test_a_named_namespace_goes_though_the_rights_in_it_go_first_and_nobod
     finally:
         gateway.kill()
         gateway.forget()
+
+
+def has_been_refused(site: Site, since: int) -> bool:
+    """Whether a gateway was refused the list of a namespace since a place in the audit log."""
+    asked = site.read_audit(user(f"{RELEASE}-gateway"), since=since)
+    return any((entry.verb, entry.namespace, entry.code) == ("list", LEAVING, 403) for entry in asked)
 
 
 def count_renewals(site: Site, since: int) -> int:

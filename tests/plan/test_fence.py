@@ -578,6 +578,25 @@ def test_a_doubt_stops_input_until_the_object_was_read() -> None:
     assert judge_input(seat, 1, term=TERM, now=NOW) == Pass()
 
 
+def test_who_is_doubted_ends_by_what_the_watch_tells_though_no_read_succeeds() -> None:
+    """A right to read may be gone for good: a namespace that is deleted takes it along, and waits for the lock."""
+    doubted, _ = play(speak(), Doubted(), ReadFailed(1), Rang(1, TimerName.RETRY))
+    going = replace(LOCKED, version=13, deleting=True)
+    seat, actions = play(doubted, Told(going))
+    assert actions == [CloseClient(1, Ending.DELETED), DrainUpstream(1)]
+
+    seat, actions = play(seat, UpstreamClosed(1, 0), ReadFailed(1), Rang(1, TimerName.RETRY))
+    assert kinds(actions) == [SendClear]
+    _, actions = play(seat, ClearAnswered(1, Accepted(replace(going, version=14, lock=None))))
+    assert kinds(actions) == [SendWithdrawal]
+
+
+def test_who_leaves_while_no_read_succeeds_lets_go_by_what_is_known() -> None:
+    seat, _ = play(speak(), Doubted(), Left(1), UpstreamClosed(1, 0))
+    _, actions = play(seat, ReadFailed(1), Rang(1, TimerName.RETRY))
+    assert kinds(actions) == [SendClear]
+
+
 @pytest.mark.parametrize(
     ("term", "now", "passes"),
     [
