@@ -84,10 +84,6 @@ class TokenWay:
             return LookFailed(error.failure, error.message, started, error.retry_after)
         return Listed(sessions, started)
 
-    async def is_running(self) -> bool:
-        """Tell whether the sprite runs, without waking it."""
-        return await self.find_state() is SpriteState.RUNNING
-
     async def find_state(self) -> SpriteState | None:
         """Ask how the sprite is, without waking it; None where that cannot be known."""
         try:

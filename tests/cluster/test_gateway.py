@@ -168,6 +168,7 @@ def anna(site: Site) -> str:
     return site.account("anna", "attach", "takeover", "view", "activity")
 
 
+@pytest.mark.case("F1", "F12")
 async def test_whoever_attaches_types_and_leaves_nothing_behind(site: Site, anna: str) -> None:
     name = await asyncio.to_thread(site.make_terminal)
     async with visiting(site.world.namespace) as visitors:
@@ -205,6 +206,7 @@ async def measure_close(person: Person, since: float, within: float = 10) -> tup
     return code, str(told[0]["reason"]), time.monotonic() - since
 
 
+@pytest.mark.case("F2", "F4", "F6")
 @pytest.mark.parametrize("replica", [0, 1], ids=["on the same replica", "on another replica"])
 async def test_a_second_person_is_refused_and_a_takeover_throws_the_first_out(
     site: Site, anna: str, visitors: Visitors, replica: int
@@ -237,6 +239,7 @@ async def test_a_second_person_is_refused_and_a_takeover_throws_the_first_out(
         await first.types(b"late\n")
 
 
+@pytest.mark.case("F10", "F14", "F20", "F24")
 @pytest.mark.parametrize(
     ("patch", "ending"),
     [
@@ -275,6 +278,7 @@ async def test_a_patch_by_hand_throws_the_socket_out_in_under_a_second(
         await run(site.world.await_reason, name, "Confirmed", "Terminated")
 
 
+@pytest.mark.case("F5")
 async def test_viewers_see_everything_type_nothing_and_count_as_presence(
     site: Site, anna: str, visitors: Visitors
 ) -> None:
@@ -511,6 +515,7 @@ async def test_a_right_that_is_withdrawn_closes_the_socket(site: Site, visitors:
     await run(site.await_free, name)
 
 
+@pytest.mark.case("F25")
 async def test_a_takeover_waits_for_what_is_on_its_way_to_the_sprite(site: Site, anna: str, visitors: Visitors) -> None:
     name = await run(site.make_terminal)
     with SlowLine(site.world.lab.url) as line:

@@ -54,6 +54,8 @@ class Word(Enum):
     RECONNECTING = "Reconnecting"
     PAUSED = "Paused"
     """The sprite is paused, and looking on does not wake it."""
+    UNSEEN = "Unseen"
+    """Nobody can say whether the sprite is paused, and looking on must not wake it."""
     QUIET = "Quiet"
     """Nothing happened for a while, and the connection is down until you type."""
     STRANGER = "Stranger"

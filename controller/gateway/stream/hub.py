@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
-from controller.api.session import Announced, Identity
+from controller.api.session import Announced, Identity, SpriteState
 from controller.clock import Clock
 from controller.gateway.stream.backlog import Backlog
 from controller.gateway.stream.client import Client, Incoming, Role
@@ -51,6 +51,12 @@ log: Final = logging.getLogger(__name__)
 
 LAST_WORDS: Final = timedelta(seconds=2)
 """After the first exit that is seen, how long the other ways up have to see theirs, with the last output before it."""
+
+NOT_LOOKED_AT: Final = {
+    Word.PAUSED: "The sprite is paused; looking on does not wake it.",
+    Word.UNSEEN: "Whether the sprite runs cannot be told now, and looking on must not wake it; it is asked again.",
+}
+"""Why somebody who looks on sees nothing."""
 
 
 # --- what a hub tells -------------------------------------------------------------------------------------------------
@@ -627,19 +633,21 @@ class Hub:
 
     async def permit_look(self, fanout: Fanout) -> Permit:
         """Wait until this fan-out may connect, or its people have gone."""
-        told = False
+        told: Word | None = None
         while True:
             self._merge(fanout)
             if not fanout.clients:
                 return Permit.NOT
             if any(other.is_open for other in self._fanouts):
                 return Permit.AT_ONCE
-            if fanout.wakes or await self._way.is_running():
+            state = SpriteState.RUNNING if fanout.wakes else await self._way.find_state()
+            if state is SpriteState.RUNNING:
                 return Permit.LOOK_FIRST
-            if not told:
-                told = True
+            word = Word.PAUSED if state in (SpriteState.WARM, SpriteState.COLD) else Word.UNSEEN
+            if told is not word:
+                told = word
                 for client in fanout.clients:
-                    client.tell(Word.PAUSED, "The sprite is paused; looking on does not wake it.")
+                    client.tell(word, NOT_LOOKED_AT[word])
             self._look_again.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.paused_look.total_seconds()):

@@ -28,8 +28,8 @@ class Way(Protocol):
     async def list_sessions(self) -> Listed | LookFailed:
         """List what lives in the sprite; this may wake it."""
 
-    async def is_running(self) -> bool:
-        """Tell whether the sprite runs, without waking it; not knowing is no."""
+    async def find_state(self) -> SpriteState | None:
+        """Ask how the sprite is, without waking it; None where that cannot be known."""
 
 
 class SpriteWay:
@@ -65,10 +65,10 @@ class SpriteWay:
             return LookFailed(error.failure, error.message, started, error.retry_after)
         return Listed(sessions, started)
 
-    async def is_running(self) -> bool:
-        """Tell whether the sprite runs, without waking it."""
+    async def find_state(self) -> SpriteState | None:
+        """Ask how the sprite is, without waking it."""
         try:
             sprite = await self._client.get_sprite(self._find_token(), self._sprite, cause=Cause.METADATA)
         except SpritesError:
-            return False
-        return sprite.state is SpriteState.RUNNING
+            return None
+        return sprite.state

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from controller.api.session import SpriteState
+from controller.clock import SystemClock
 from controller.gateway.stream import (
     ClientTooSlow,
     InputLost,
@@ -29,6 +31,8 @@ from controller.gateway.stream import (
 from controller.gateway.stream.frames import CLEAR
 from controller.plan.fence_closing import Ending
 from controller.sprites.attach import UNCONFIRMED_BYTES
+from controller.sprites.client import SpritesClient
+from controller.sprites.token import Token
 from controller.tenure import Tenure
 from tests.gateway.stream.conftest import SECRET, ask, record
 from tests.gateway.stream.stage import LIMIT, Person, Stage, open_stage
@@ -381,6 +385,30 @@ async def test_looking_on_never_wakes_a_paused_sprite(way: SpriteWay, lab: Emula
         await asyncio.gather(ann.sees(b"the-past"), eve.sees(b"the-past"))
         await bob.until(lambda person: len(person.told("replay")) == 2)
         assert (await ask(lab.sprite, "s1"))["true_status"] == "running"
+
+
+class Blind(SpriteWay):
+    """A way by which the sprite's state cannot be learned for a while."""
+
+    states: list[SpriteState | None]
+
+    async def find_state(self) -> SpriteState | None:
+        return self.states.pop(0) if self.states else await super().find_state()
+
+
+@pytest.mark.parametrize("state", [None, SpriteState.UNKNOWN], ids=["no answer", "an answer without it"])
+async def test_where_nobody_can_say_whether_it_is_paused_looking_on_waits_and_says_so(
+    sprites: SpritesClient, lab: EmulatorProcess, state: SpriteState | None
+) -> None:
+    session = await start(lab, "sh", "-c", "echo ready; cat")
+    blind = Blind(sprites, "s1", lambda: Token.read(SECRET), SystemClock())
+    blind.states = [state, state, SpriteState.WARM]
+
+    async with open_stage(blind, record(session), StreamSettings(paused_look=timedelta(milliseconds=50))) as stage:
+        bob = await stage.come("bob", "view")
+        await bob.sees(b"ready")
+
+        assert bob.words == ["Unseen", "Paused"]
 
 
 @pytest.mark.case("R19")
