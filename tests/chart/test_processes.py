@@ -125,6 +125,8 @@ async def lead_a_life(installation: Installation) -> None:
         looking = await visitors.attach(gateway, vera, "one", "?view=true")
         await typing.sees(b"hello")
         await looking.sees(b"hello")
+        # A write that the admission policies refuse is not told to anybody: what it wrote must stand there.
+        await run(await_true, lambda: count_viewers(world) == [1], "whoever looks on to be counted")
         assert await visitors.ask(gateway, nora, "one", "?takeover=true") == (403, "NoRight")
         taking = await visitors.attach_to_type(gateway, tom, "one", "?takeover=true")
         assert await typing.is_closed() == 4001
@@ -136,6 +138,10 @@ async def lead_a_life(installation: Installation) -> None:
     await run(world.await_reason, "one", "Confirmed", "Terminated")
     await run(world.delete, "one")
     await run(world.await_gone, "one")
+
+
+def count_viewers(world: World) -> list[int]:
+    return [entry["viewers"] for entry in world.status("one").get("gateways", [])]
 
 
 def read_granted(file: str) -> set[tuple[str, str, str]]:
