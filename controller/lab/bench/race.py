@@ -47,7 +47,6 @@ POLL_INTERVAL: Final = timedelta(milliseconds=50)
 
 SLOW: Final = timedelta(seconds=0.4)
 """Each way: less than a drain waits, and more than a takeover takes without one."""
-SLOW_FOR: Final = timedelta(seconds=2)
 BLINK: Final = timedelta(seconds=1.2)
 """Less than a tenure: whoever stands still for so long lives."""
 WATCH_LATE: Final = timedelta(seconds=0.8)
@@ -390,8 +389,13 @@ class Race:
         self._let_come()
 
     async def _slow_down(self) -> None:
-        with self._first.wire.slowed_down(SLOW):
-            await self._clock.sleep(SLOW_FOR)
+        """Take over from a gateway that speaks everywhere and whose input takes long to arrive."""
+        async with self._speaking(self._first):
+            with self._first.wire.slowed_down(SLOW):
+                await self._clock.sleep(SLOW)
+                self._let_come(self._second)
+                await self._wait_for_successors(self._second)
+        self._let_come()
 
     async def _blink(self) -> None:
         async with self._second.pausing():
