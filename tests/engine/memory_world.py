@@ -407,6 +407,15 @@ class MemoryKube:
         changed.setdefault("status", {})["gateways"] = entries
         self._store(changed)
 
+    def tell_exit(self, name: str, incarnation: str, code: int) -> None:
+        """Write the entry of a gateway that has seen the recorded session exit."""
+        changed = copy.deepcopy(self.objects[name])
+        session = changed["status"]["session"]
+        seen = {"sessionId": session["id"], "spriteId": session["spriteId"], "created": session["created"]}
+        entry = {"incarnation": incarnation, "viewers": 0, "exit": {**seen, "code": code}}
+        changed["status"]["gateways"] = [entry]
+        self._store(changed)
+
     def clear_lock(self, name: str) -> None:
         changed = copy.deepcopy(self.objects[name])
         del changed["status"]["socket"]
