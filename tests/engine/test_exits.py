@@ -1,4 +1,4 @@
-"""What the operator makes of an exit that a gateway tells, in virtual time: it looks at once, and not more than once."""
+"""What the operator makes of an exit that a gateway tells, in virtual time: it looks at once, and once only."""
 
 from datetime import timedelta
 from typing import Final
