@@ -50,7 +50,7 @@ from tests.support.gateway import GatewayProcess, visiting
 from tests.support.operator import OperatorProcess, read_condition
 from tests.support.process import await_true
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 HOME = "agentterminal"
 """The namespace of the release, as the pages have it."""
@@ -402,6 +402,7 @@ def read_input(session: Any) -> bytes:
 # --- Watched ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.prometheus
 def test_the_charts_alerts_fire_in_a_real_prometheus_when_something_is_wrong_and_clear_when_it_is_mended(
     place: Place,
 ) -> None:
@@ -468,7 +469,7 @@ async def test_namespaces_go_with_their_secrets_and_their_live_terminals_whateve
 
 
 def test_without_any_token_a_namespace_waits_and_says_so_and_goes_when_the_session_is_let_go(place: Place) -> None:
-    place.site.kubectl("delete", "secret", "sprites-token", f"--namespace={CELLAR}")
+    place.site.kubectl("delete", "secret", "sprites-token", f"--namespace={CELLAR}", "--ignore-not-found")
     first, place.operator = place.operator, place.start_operator()
     assert first.stop() == 0
     place.site.kubectl("delete", "namespace", CELLAR, "--wait=false")
