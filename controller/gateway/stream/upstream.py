@@ -49,6 +49,12 @@ from controller.tenure import Tenure, TenureEnded
 
 log: Final = logging.getLogger(__name__)
 
+FRAMES_AT_A_STRETCH: Final = 16
+"""
+After so many frames everybody else gets a turn. What has gathered at a socket comes as hundreds of frames at once, and
+none of them is waited for; with hundreds of such sockets the Lease would not be renewed in time.
+"""
+
 
 # --- how a way up ends ------------------------------------------------------------------------------------------------
 
@@ -282,17 +288,19 @@ async def _pump(attachment: Attachment, sink: Sink) -> Exit | _Dropped:
     """Pass on what comes. This runs for every frame of every terminal, so it does nothing else."""
     receive, take = attachment.receive, sink.take
     while True:
-        try:
-            frame = await receive()
-        except AttachmentEnded as ended:
-            return _Dropped(ended.told)
-        if type(frame) is bytes:
-            if take(frame):
-                await sink.wait_for_room()
-        elif isinstance(frame, Told):
-            sink.tell(frame.text)
-        elif isinstance(frame, Exit):
-            return frame
+        for _ in range(FRAMES_AT_A_STRETCH):
+            try:
+                frame = await receive()
+            except AttachmentEnded as ended:
+                return _Dropped(ended.told)
+            if type(frame) is bytes:
+                if take(frame):
+                    await sink.wait_for_room()
+            elif isinstance(frame, Told):
+                sink.tell(frame.text)
+            elif isinstance(frame, Exit):
+                return frame
+        await asyncio.sleep(0)
 
 
 def is_wanted(identity: Identity, announced: Announced) -> bool:
