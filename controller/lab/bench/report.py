@@ -105,6 +105,7 @@ ROWS: Final = (
     Row("streams_through_p99_s", "  delay from source to reader, p99", "s"),
     Row("streams_lost_bytes", "  bytes lost", "", Bar(Rule.EXACTLY, 0)),
     Row("streams_disordered_bytes", "  bytes out of order", "", Bar(Rule.EXACTLY, 0)),
+    Row("streams_sockets_ended", "  sockets that ended", "", Bar(Rule.EXACTLY, 0)),
     Row("streams_gateway_cpu_percent", "  CPU of the gateway, of one core", "%"),
     Row("streams_gateway_cpu_percent_per_terminal", "  same, a terminal", "%"),
     Row("streams_memory_kib_per_terminal", "  memory of the gateway, a terminal", "KiB"),

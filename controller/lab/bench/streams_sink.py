@@ -10,6 +10,7 @@ import asyncio
 import time
 from array import array
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
@@ -110,31 +111,33 @@ class Sink:
         if told.get("type") == "closed":
             self.farewell = str(told.get("reason"))
 
-    async def wait_until_holding(self) -> None:
-        """Wait until the gateway says that input counts."""
-        await self._wait_for(lambda: self._is_holding, "was not let type")
+    async def wait_until_holding(self) -> bool:
+        """Wait until the gateway says that input counts, or the socket has ended; tell whether it counts."""
+        await self._wait_for(lambda: self._is_holding or self.has_ended, "was not let type")
+        return not self.has_ended
 
     async def wait_until_closed(self) -> None:
         """Wait until the socket has ended."""
-        await self._wait_for(lambda: self.has_ended, "was not closed", alive=False)
+        await self._wait_for(lambda: self.has_ended, "was not closed")
 
     async def wait_for_frames(self, following: int, *, within: timedelta) -> None:
-        """Wait until all frames before a number have come, and no longer than is bearable; what misses then is lost."""
-        try:
+        """
+        Wait until all frames before a number have come, and no longer than is bearable; what misses then is lost.
+
+        Of a socket that has ended nothing is lost: its person was told.
+        """
+        with suppress(TimeoutError):
             async with asyncio.timeout(within.total_seconds()):
                 while self.following < following and not self.has_ended:
                     self._changed.clear()
                     await self._changed.wait()
-        except TimeoutError:
-            pass
-        self.lost_bytes += max(0, following - self.following) * FRAME_BYTES
+        if not self.has_ended:
+            self.lost_bytes += max(0, following - self.following) * FRAME_BYTES
 
-    async def _wait_for(self, met: Callable[[], bool], failure: str, *, alive: bool = True) -> None:
+    async def _wait_for(self, met: Callable[[], bool], failure: str) -> None:
         try:
             async with asyncio.timeout(ANSWER_WITHIN.total_seconds()):
                 while not met():
-                    if alive and self.has_ended:
-                        raise BenchFailed(f"The socket of stream {self.number} has ended: {self.farewell}.")
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:

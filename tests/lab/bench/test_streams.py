@@ -93,6 +93,16 @@ async def test_what_has_not_come_in_the_end_is_lost() -> None:
     assert sink.lost_bytes == 3 * FRAME_BYTES
 
 
+async def test_of_a_socket_that_has_ended_nothing_is_lost() -> None:
+    sink = await build_sink()
+    sink.has_ended = True
+
+    await sink.wait_for_frames(4, within=timedelta(seconds=5))
+
+    assert sink.lost_bytes == 0
+    assert not await sink.wait_until_holding()
+
+
 async def test_what_a_gateway_adds_is_told_by_the_very_same_frames() -> None:
     through, direct = await build_sink(), await build_sink()
     began = time.monotonic()
