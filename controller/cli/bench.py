@@ -41,7 +41,7 @@ _PAGE_WIDTH: Final = 120
     type=click.Choice([name.value for name in SizeName]),
     default=SizeName.FULL.value,
     show_default=True,
-    help="full takes 6 to 10 minutes and is what the bars are about; small shows in half a minute that it works.",
+    help="full takes half an hour and is what the bars are about; small shows in a minute that it works.",
 )
 @click.option(
     "--scenario",
