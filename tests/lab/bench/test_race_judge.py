@@ -186,11 +186,10 @@ def test_a_lock_is_of_whoever_asked_at_that_gateway_when_it_was_written() -> Non
 
 def test_a_lock_that_nobody_asked_for_is_told() -> None:
     book = LockBook()
-    see(book, 1.5, epoch=3)
-    see(book, 5, epoch=0)
-    see(book, 6, epoch=4, gateway="gw-x")
+    for seconds, epoch, gateway in ((1.5, 3, "gw-a"), (1.8, 0, ""), (3.5, 5, "gw-a"), (5, 0, ""), (6, 6, "gw-x")):
+        see(book, seconds, epoch=epoch, gateway=gateway)
 
-    assert read(book, build_turns(("anna", "a", 2, 3), ("bert", "b", 5, 7))) == ({}, 2)
+    assert read(book, build_turns(("anna", "a", 2, 3), ("bert", "b", 5, 7))) == ({}, 3)
 
 
 def test_a_lock_that_is_seen_again_is_the_same_and_one_that_replaces_another_ends_it() -> None:
