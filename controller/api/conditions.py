@@ -160,7 +160,7 @@ class Reason(StrEnum):
     VIEWER = "Viewer"
     """`spec.attached` is true, or a gateway counts viewers; and that gateway is not proven dead."""
     NO_VIEWER = "NoViewer"
-    """`spec.attached` is not true, or the gateway of the socket that is named there is proven dead."""
+    """`spec.attached` is not true, `activeSocketId` is empty, or the gateway of the named socket is proven dead."""
     SOCKET_NAMED = "SocketNamed"
     """`spec.activeSocketId` names the one socket that speaks."""
     REVOKED = "Revoked"

@@ -204,7 +204,7 @@ class TerminalSpec(Model):
         about(
             description=(
                 "Somebody watches. Written together with `activeSocketId` by whoever bridges sockets; manifests in "
-                "Git leave both out. Absent means false."
+                "Git leave both out. Absent means false, and an empty `activeSocketId` says that nobody does."
             )
         ),
     ] = None
@@ -285,3 +285,8 @@ class TerminalSpec(Model):
             )
         ),
     ] = None
+
+    @property
+    def declares_viewer(self) -> bool:
+        """Somebody is said to watch, and was not thrown out since: an empty `activeSocketId` names nobody."""
+        return bool(self.attached) and self.active_socket_id != ""

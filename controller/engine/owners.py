@@ -134,7 +134,7 @@ def read_claim(snapshot: Snapshot, spec: Mapping[str, Any], status: Mapping[str,
         owned=owned_id is not None,
         sprite_id=session.get("spriteId"),
         created=_read_time(session.get("created") if owned_id is not None else spec.get("sessionCreatedTime")),
-        attached=bool(spec.get("attached")),
+        attached=bool(spec.get("attached")) and spec.get("activeSocketId") != "",
     )
 
 

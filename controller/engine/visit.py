@@ -245,7 +245,7 @@ class Visit:
         raises the question, once.
         """
         asked = self._requested_at is not None and self._requested_at != self._status.last_handled_reconcile_at
-        came = bool(self._spec.attached) and not is_true(self._status, ConditionType.ATTACHED)
+        came = self._spec.declares_viewer and not is_true(self._status, ConditionType.ATTACHED)
         is_news = told is not None and told != self.memory.exit_heard
         return self._tools.clock.monotonic() if asked or came or is_news else None
 

@@ -117,6 +117,6 @@ def may_follow(spec: TerminalSpec, ended: SessionEnd) -> bool:
 
 def has_come_since(spec: TerminalSpec, ended: SessionEnd) -> bool:
     """Tell whether somebody has attached since a session ended; one who was there all the while has not."""
-    if not spec.attached:
+    if not spec.declares_viewer:
         return False
     return not ended.attached or ended.socket_id != spec.active_socket_id

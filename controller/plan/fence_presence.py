@@ -3,8 +3,9 @@ The operator's side of the fence: who watches, what of the dead is swept, and wh
 
 Problem: `attached: true` outlives the gateway that wrote it, and then a forgotten terminal is held and never reaped;
 an object that goes while a gateway still speaks for it lets its successor begin beside a living holder. Promise: an id
-of our form counts as a viewer only until its gateway is proven out, a foreign id as long as it is declared; the
-operator sweeps locks and entries of the dead with proof, and never writes spec; the finalizer stays while a lock does.
+of our form counts as a viewer only until its gateway is proven out, a foreign id as long as it is declared, and the
+empty one never; the operator sweeps locks and entries of the dead with proof, and never writes spec; the finalizer
+stays while a lock does.
 
 Source: gateway.md 3, rule 6, and 4. The proof is `fence_tenure.judge_lease`, the same as a gateway's.
 """
@@ -63,8 +64,11 @@ def find_incarnations(view: ObjectView) -> frozenset[str]:
 
 def _is_alive(active_socket_id: str | None, dead: frozenset[str]) -> bool:
     match read_socket_name(active_socket_id):
-        case NeverClaimed() | Revoked() | ForeignSocket():
+        case NeverClaimed() | ForeignSocket():
             return True
+        case Revoked():
+            # Who throws everybody out by this field alone leaves `attached` behind, and would pay for it for ever.
+            return False
         case OurSocket(incarnation=incarnation):
             return incarnation not in dead
         case other:

@@ -272,7 +272,7 @@ def end_session(facts: Facts, session: SessionStatus, reason: EndReason) -> Sess
         reason=str(reason),
         time=facts.now_time,
         generation=facts.generation,
-        attached=bool(facts.spec.attached) and was_there,
+        attached=facts.spec.declares_viewer and was_there,
         socket_id=facts.spec.active_socket_id,
     )
     return session.model_copy(update={"ended": ended})

@@ -140,6 +140,29 @@ async def test_a_terminal_whose_gateway_died_is_reaped_in_time_and_not_started_a
 
 
 @pytest.mark.looptime
+async def test_a_terminal_whose_sockets_were_thrown_out_is_watched_by_nobody_whatever_attached_still_says() -> None:
+    async with MemoryWorld() as world:
+        world.sprites.add("box")
+        world.kube.create("one", launch={"command": ["bash"]}, idleTimeoutSeconds=300)
+        await world.pass_time(5 * SECOND)
+        world.kube.patch("one", attached=True, activeSocketId="by-hand")
+        await world.pass_time(MINUTE)
+        assert world.reason("one", "Attached") == "Viewer"
+
+        world.kube.patch("one", activeSocketId="")
+        await world.pass_time(5 * SECOND)
+        assert world.reason("one", "Attached") == "NoViewer"
+        await world.pass_time(timedelta(seconds=310))
+        assert world.reason("one", "SessionLive") == "Reaped"
+
+        await world.pass_time(timedelta(hours=3))
+        assert world.sprites.count()["launch_session", "launch"] == 1
+        world.kube.patch("one", activeSocketId="by-hand-again")
+        await world.pass_time(MINUTE)
+        assert world.reason("one") == "Running"
+
+
+@pytest.mark.looptime
 async def test_a_restart_neither_counts_the_dead_again_nor_begins_the_idle_time_anew() -> None:
     async with MemoryWorld() as world:
         await attach(world, **NEVER_REAPED)

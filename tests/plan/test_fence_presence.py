@@ -43,7 +43,8 @@ VIEW = ObjectView("uid-1", 5, 10)
         (False, ID_OF_ALIVE, (), Presence.NOBODY),
         (True, "by-hand", (), Presence.WATCHED),
         (True, None, (), Presence.WATCHED),  # a person with kubectl says so
-        (True, "", (), Presence.WATCHED),
+        (True, "", (), Presence.NOBODY),  # thrown out, and nobody wrote `attached: false`
+        (True, "", (GatewayEntry(ALIVE, 1),), Presence.WATCHED),
         (False, None, (GatewayEntry(ALIVE, 1),), Presence.WATCHED),
         (False, None, (GatewayEntry(ALIVE, 0),), Presence.NOBODY),
         (False, None, (GatewayEntry(DEAD, 3),), Presence.NOBODY),

@@ -525,6 +525,9 @@ def test_somebody_who_attaches_after_an_end_gets_a_fresh_session(reason: str) ->
         ((True, "a"), (True, "a"), False),
         ((True, "a"), (False, "b"), False),
         ((True, None), (True, None), False),
+        ((False, ""), (True, ""), False),
+        ((True, "a"), (True, ""), False),
+        ((False, ""), (True, "b"), True),
     ],
 )
 def test_only_an_attachment_that_came_since_the_end_revives(
