@@ -1,11 +1,11 @@
-"""Which words about an object bring it back, and which are only the echo of our own writes."""
+"""Which words about an object bring it back, which are only the echo of our own writes, and what may wait."""
 
 from typing import Any
 
 import pytest
 
 from controller.api.names import FINALIZER
-from controller.engine.operator import is_news
+from controller.engine.operator import is_at_rest, is_news
 from controller.engine.registry import Snapshot
 
 
@@ -62,3 +62,18 @@ def test_our_finalizer_on_an_object_is_no_news() -> None:
 )
 def test_what_somebody_else_says_is_news(word: Snapshot) -> None:
     assert is_news(build(), word)
+
+
+@pytest.mark.parametrize(
+    ("asked", "handled", "rests"),
+    [(None, None, True), (None, "once", True), ("now", "now", True), ("now", None, False), ("now", "once", False)],
+)
+def test_whatever_was_asked_for_a_look_does_not_rest_when_another_begins_to_lead(
+    asked: str | None, handled: str | None, *, rests: bool
+) -> None:
+    ready = [{"type": "Ready", "status": "True"}, {"type": "Reconciling", "status": "False"}]
+    status = {"observedGeneration": 1, "conditions": ready, "lastHandledReconcileAt": handled}
+    annotations = {} if asked is None else {"reconcile.agentterminal.dev/requestedAt": asked}
+    snapshot = build(status, annotations=annotations)
+
+    assert is_at_rest(snapshot, snapshot.spec(), snapshot.status()) is rests
