@@ -3,11 +3,12 @@ Which object owns a session.
 
 One session has one owner: the object whose `status.session` names it, else the one that asked first in this process and
 is about to record it, else the older object, else the smaller uid. Without this two objects could each kill the
-other's session.
+other's session. Who wishes for a session of another created time than the list shows wishes for another session, and
+stands in nobody's way.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -79,25 +80,35 @@ class Owners:
         self._reserved.pop(uid, None)
         return self._drop_claim(uid)
 
-    def reserve(self, uid: str) -> str | None:
+    def reserve(self, uid: str, *, listed: datetime | None) -> str | None:
         """
         Let an object take the session that it wishes for, or name (`namespace/name`) the other that owns it.
 
         The reservation stands until the object is put as owner or dropped: between the question and the record others
         may ask as well.
+
+        Args:
+            uid: The object that asks.
+            listed: The created time that the sprite's list shows beside the id; None where nobody has looked yet.
         """
         claim = self._claims.get(uid)
         if claim is None:
             return None
         place = (claim.sprite, claim.session_id)
-        for other_uid in self._places.get(place, _NOBODY):
-            other = self._claims[other_uid]
-            if other_uid == uid or not _is_same_session(claim, other):
-                continue
-            if other.owned or self._reserved.get(other_uid) == place:
-                return other.label
-            if self._reserved.get(uid) != place and (other.age, other.uid) < (claim.age, claim.uid):
-                return other.label
+        meant = claim if listed is None else replace(claim, created=listed)
+        rivals = [
+            other
+            for other in map(self._claims.__getitem__, self._places.get(place, _NOBODY))
+            if other.uid != uid and _is_same_session(meant, other)
+        ]
+        owner = next((other for other in rivals if other.owned), None)
+        if owner is None:
+            owner = next((other for other in rivals if self._reserved.get(other.uid) == place), None)
+        if owner is None and self._reserved.get(uid) != place:
+            older = [other for other in rivals if (other.age, other.uid) < (claim.age, claim.uid)]
+            owner = min(older, key=lambda other: (other.age, other.uid), default=None)
+        if owner is not None:
+            return owner.label
         self._reserved[uid] = place
         return None
 

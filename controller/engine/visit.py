@@ -386,7 +386,9 @@ class Visit:
         """Ask for the declared session before adopting it; who has one already need not ask."""
         if self._status.session is not None or self._spec.session_id is None:
             return None
-        return self._tools.owners.reserve(self._snapshot.uid)
+        listed = self._sessions.sessions if isinstance(self._sessions, Listed) else ()
+        found = next((entry for entry in listed if entry.id == self._spec.session_id), None)
+        return self._tools.owners.reserve(self._snapshot.uid, listed=None if found is None else found.created)
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
