@@ -259,6 +259,8 @@ class Wire:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[_End] = set()
+        self._emptied = asyncio.Event()
+        self._emptied.set()
         self.flows = True
         self.url = ""
         self.kept_bytes = 0
@@ -281,6 +283,7 @@ class Wire:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for end in tuple(self._ends):
             end.abort()
+        await self._emptied.wait()
 
     def stop(self) -> None:
         """Let nothing arrive from now on, either way."""
@@ -313,10 +316,13 @@ class Wire:
     def add(self, end: "_End") -> None:
         """Know an end."""
         self._ends.add(end)
+        self._emptied.clear()
 
     def drop(self, end: "_End") -> None:
         """Know it no more."""
         self._ends.discard(end)
+        if not self._ends:
+            self._emptied.set()
 
     def _connect(self, near: "_End") -> None:
         async def connect() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 from controller.lab.bench.race_lines import Wire
@@ -26,6 +26,8 @@ class Far:
         self.ended = True
         self._changed.set()
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
     async def until(self, got: bytes, *, ended: bool = False) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
@@ -42,7 +44,10 @@ async def wired() -> AsyncIterator[tuple[Wire, Far, asyncio.StreamReader, asynci
         reader, writer = await asyncio.open_connection("127.0.0.1", int(wire.url.rpartition(":")[2]))
         assert await reader.readexactly(7) == b"welcome"
         yield wire, far, reader, writer
-        writer.transport.abort()
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        await far.until(bytes(far.got), ended=True)
 
 
 async def test_what_somebody_sent_arrives_although_they_are_gone_by_then() -> None:
