@@ -52,8 +52,8 @@ BLINK: Final = timedelta(seconds=1.2)
 WATCH_LATE: Final = timedelta(seconds=0.8)
 HANG: Final = timedelta(seconds=2)
 """Less than a tenure."""
-ON_THE_WAY: Final = timedelta(milliseconds=500)
-"""For more input to be on its way than its first frame."""
+ON_THE_WAY_BYTES: Final = 8 * 1024
+"""More than pings and the heads of requests come to, and less than one socket may leave unconfirmed."""
 
 
 class Fault(StrEnum):
@@ -288,6 +288,9 @@ class Race:
         """Give the corners of some gateways, or of all."""
         return [corner for gateway in gateways or self._gateways for corner in self._corners[gateway.name]]
 
+    def _count_hung(self) -> int:
+        return sum(gateway.line.counts.hung for gateway in self._gateways)
+
     def _count_spoken(self) -> int:
         return sum(corner.spoken for corner in self._find_corners())
 
@@ -343,6 +346,7 @@ class Race:
                 await plays[fault]()
             self.told = "nothing fails any more"
             await self._see_all_speak()
+            await self._until(lambda: _answer(self._hand.has_done_all), "every patch by hand")
             if self.received >= self._size.inputs:
                 return
 
@@ -359,11 +363,18 @@ class Race:
 
     async def _spoil_watches(self) -> None:
         async with self._first.line.cutting_watches(), self._second.line.delaying_watches(WATCH_LATE):
+            cut, late = self._first.line.counts, self._second.line.counts
+            before = cut.cut_watches, late.delayed
             await self._clock.sleep(2 * WATCH_LATE)
+            await self._until(
+                lambda: _answer(cut.cut_watches > before[0] and late.delayed > before[1]), "the watches to be hit"
+            )
 
     async def _hang(self) -> None:
         async with self._first.line.hanging(), self._second.line.hanging():
+            before = self._count_hung()
             await self._clock.sleep(HANG)
+            await self._until(lambda: _answer(self._count_hung() > before), "the API server to be asked in vain")
 
     async def _land_late(self) -> None:
         """
@@ -423,8 +434,7 @@ class Race:
         async with self._speaking(self._first):
             wire = self._first.wire
             wire.stop()
-            await self._until(lambda: _answer(wire.kept_bytes > 0), "input to be on its way")
-            await self._clock.sleep(ON_THE_WAY)
+            await self._until(lambda: _answer(wire.kept_bytes > ON_THE_WAY_BYTES), "input to be on its way")
             await self._first.kill()
             self._let_come(self._second)
             async with asyncio.TaskGroup() as group:

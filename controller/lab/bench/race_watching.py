@@ -150,6 +150,11 @@ class Hand:
         self._luck = luck
         self._numbers = count()
 
+    @property
+    def has_done_all(self) -> bool:
+        """Whether each kind of patch was made."""
+        return min(self.revoked, self.renamed, self.edited) > 0
+
     async def patch(self) -> None:
         """Patch one of them."""
         number = next(self._numbers)
