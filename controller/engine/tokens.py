@@ -130,7 +130,7 @@ class TokenBook:
         except UnicodeDecodeError:
             text = f"Key {key} of Secret {name}, which `spec.launch.env` names, is not UTF-8 text."
         except (NotFound, Forbidden):
-            text = _describe_absence(name)
+            text = _describe_absence(f"{name}, which `spec.launch.env` names,")
         except OutsideError as error:
             return TokenTrouble(Situation.LAUNCH_INVALID, f"Secret {name} could not be read: {error}", passing=True)
         return TokenTrouble(Situation.LAUNCH_INVALID, text)
@@ -181,9 +181,9 @@ class TokenBook:
             return TokenTrouble(Situation.TOKEN_INVALID, f"Key {inner} of Secret {name}: {error}")
 
 
-def _describe_absence(name: str) -> str:
+def _describe_absence(named: str) -> str:
     return (
-        f"Secret {name} does not exist, or the operator may not read it. Create it in this namespace, and list it in "
+        f"Secret {named} does not exist, or the operator may not read it. Create it in this namespace, and list it in "
         f"the chart's `secretAccess`."
     )
 

@@ -150,18 +150,25 @@ def _plan_instead_of_adopting(facts: Facts, memory: Memory, session_id: str, fou
         situation = Situation.SESSION_NOT_OURS
         text = (
             f"Session id {session_id} is in use by a session created at another time than "
-            f"`spec.sessionCreatedTime` says; it is left alone."
+            f"`spec.sessionCreatedTime` says; it is left alone. Both are given at creation only: delete this object, "
+            f"which ends nothing, and create one with the id and the time of the session that you mean."
         )
     else:
         situation = Situation.SESSION_NOT_FOUND
-        text = f"Session {session_id} is not in the list of sprite {facts.spec.sprite_name}, and there is no launch."
+        text = (
+            f"Session {session_id} is not in the list of sprite {facts.spec.sprite_name}, and there is no launch. Add "
+            f"`spec.launch`, or delete this object and create one with the right `spec.sessionId`."
+        )
     outcome = Outcome(situation, text, session=None, kill=None, live=Verdict(ConditionStatus.FALSE, Reason.NO_SESSION))
     return Plan(Rest(outcome, happenings=(Happening(Reason(situation.value), text, warning=True),)), memory)
 
 
 def _plan_adopt_found(facts: Facts, memory: Memory, seen: SpriteSeen, found: Session) -> Plan:
     if facts.owner is not None:
-        text = f"Session {found.id} belongs to AgentTerminal {facts.owner}."
+        text = (
+            f"Session {found.id} belongs to AgentTerminal {facts.owner}. Delete one of the two: deleting this one ends "
+            f"nothing, and when the other lets go of the session, this one adopts it."
+        )
         outcome = Outcome(
             Situation.SESSION_TAKEN,
             text,

@@ -3,7 +3,8 @@ The status that follows from an outcome, and whether it is worth a write. Pure.
 
 All nine conditions are in every status, each with the generation it was judged for. A transition time moves only with
 the condition's value. What merely goes on (attempts, the sprite's lagging state, the wording of a sentence) is kept up
-to date in a write that something else calls for, and never calls for one itself: an object at rest is not written.
+to date in a write that something else calls for, and never calls for one itself: an object at rest is not written. A
+sentence that says what a person has to mend is no such wording: it is written when it changes.
 """
 
 from dataclasses import dataclass
@@ -35,6 +36,23 @@ from controller.plan.steps import Outcome, Verdict
 _TRUE: Final = ConditionStatus.TRUE
 _FALSE: Final = ConditionStatus.FALSE
 _UNKNOWN: Final = ConditionStatus.UNKNOWN
+
+
+_TO_MEND: Final = frozenset(
+    {
+        Reason.SESSION_TAKEN,
+        Reason.LAUNCH_INVALID,
+        Reason.TOKEN_NOT_ALLOWED,
+        Reason.SECRET_NOT_FOUND,
+        Reason.SECRET_KEY_MISSING,
+        Reason.TOKEN_INVALID,
+        Reason.OBJECT_INVALID,
+    }
+)
+"""
+Stalls whose sentence names the very thing to mend: another Secret, another owner or another field is news, while the
+reason stays. It says nothing of calls that vary, so it never changes by itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +186,15 @@ def _essence(status: TerminalStatus) -> TerminalStatus:
             "hold": None if status.hold is None else status.hold.model_copy(update={"expiry_time": None}),
             "activity": None,
             "conditions": tuple(
-                condition.model_copy(update={"message": "", "last_transition_time": None})
+                condition.model_copy(update={"message": _essence_of_message(condition), "last_transition_time": None})
                 for condition in status.conditions
             ),
         }
     )
+
+
+def _essence_of_message(condition: Condition) -> str:
+    return condition.message if condition.type is ConditionType.STALLED and condition.reason in _TO_MEND else ""
 
 
 def _essence_of_kill(kill: KillStatus) -> KillStatus:

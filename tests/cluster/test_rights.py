@@ -189,5 +189,6 @@ def test_a_secret_of_a_launch_that_the_operator_may_not_read_starts_nothing(limi
     limited.create("one", launch={"command": ["sleep", "600"], "env": [{"name": "A", "valueFrom": secret}]})
     status = limited.await_reason("one", "LaunchInvalid", "Stalled")
 
-    assert "Secret private does not exist, or the operator may not read it." in json.dumps(status)
+    message = "Secret private, which `spec.launch.env` names, does not exist, or the operator may not read it."
+    assert message in json.dumps(status)
     assert limited.live() == []

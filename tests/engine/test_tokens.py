@@ -279,7 +279,7 @@ async def test_a_value_is_given_as_it_stands() -> None:
 @pytest.mark.parametrize(
     ("secret", "said", "is_passing"),
     [
-        (NotFound("No.", status=404), "Secret other does not exist", False),
+        (NotFound("No.", status=404), "Secret other, which `spec.launch.env` names, does not exist", False),
         (Forbidden("No.", status=403), "may not read it", False),
         ({"planted": b"planted"}, "Secret other has no key key, which `spec.launch.env` names.", False),
         ({"key": b"planted\xff"}, "is not UTF-8 text", False),

@@ -156,6 +156,31 @@ def test_what_is_news_is_worth_a_write(news: dict[str, object]) -> None:
     assert is_worth_writing(first, build(first, **news), stored=True)  # type: ignore[arg-type]  # a bag
 
 
+@pytest.mark.parametrize(
+    ("situation", "is_news"),
+    [
+        (Situation.SESSION_TAKEN, True),
+        (Situation.LAUNCH_INVALID, True),
+        (Situation.TOKEN_NOT_ALLOWED, True),
+        (Situation.SECRET_NOT_FOUND, True),
+        (Situation.SECRET_KEY_MISSING, True),
+        (Situation.TOKEN_INVALID, True),
+        (Situation.OBJECT_INVALID, True),
+        (Situation.TOKEN_REJECTED, False),
+        (Situation.TOKEN_FORBIDDEN, False),
+        (Situation.LAUNCH_REFUSED, False),
+        (Situation.SPRITES_UNAVAILABLE, False),
+    ],
+)
+def test_another_thing_to_mend_is_news_and_the_wording_of_a_failed_call_is_not(
+    situation: Situation, *, is_news: bool
+) -> None:
+    first = build(outcome=replace(LIVES, situation=situation, message="Secret one is missing."))
+    again = build(first, replace(LIVES, situation=situation, message="Secret two is missing."))
+
+    assert is_worth_writing(first, again, stored=True) is is_news
+
+
 def test_the_idle_time_counts_from_the_last_viewers_leaving() -> None:
     watched = build(spec=build_spec(attached=True))
     assert watched.detached_time is None

@@ -97,6 +97,7 @@ def test_absence_counts_only_from_a_list_that_is_younger_than_the_object() -> No
 
     assert decide_step(old) == LookAtSessions(first_seen, Cause.ADOPT)
     assert decide_outcome(young).situation is Situation.SESSION_NOT_FOUND
+    assert "Add `spec.launch`" in decide_outcome(young).message
 
 
 def test_a_session_that_is_absent_is_launched_where_a_launch_is_declared() -> None:
@@ -112,6 +113,7 @@ def test_a_session_of_another_creation_is_left_alone() -> None:
 
     assert outcome.situation is Situation.SESSION_NOT_OURS
     assert outcome.session is None
+    assert "delete this object, which ends nothing, and create one" in outcome.message
 
 
 def test_a_session_created_at_the_declared_time_is_adopted() -> None:
@@ -128,6 +130,7 @@ def test_a_session_of_another_owner_is_neither_adopted_nor_guarded() -> None:
     assert outcome.situation is Situation.SESSION_TAKEN
     assert outcome.session is None
     assert "default/first" in outcome.message
+    assert "Delete one of the two" in outcome.message
 
 
 def test_terminating_an_object_without_the_session_of_another_kills_nothing() -> None:
