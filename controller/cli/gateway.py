@@ -13,6 +13,7 @@ import click
 import uvloop
 
 from controller.api.names import GATEWAY_FIELD_MANAGER
+from controller.cli.listening import name_settings
 from controller.cli.login import choose_login
 from controller.cli.own_token import build_own_token
 from controller.clock import SystemClock
@@ -132,7 +133,11 @@ async def run_gateway(settings: GatewayProcessSettings, kube_settings: KubeSetti
         )
         gateway = Gateway(settings.gateway, kube, desk, metrics, clock)
         lag = LoopLag(clock, LivenessSettings(), metrics.note_loop_lag)
-        await gateway.start()
+        with name_settings(
+            ("AGENTTERMINAL_GATEWAY_ADDRESS", "AGENTTERMINAL_GATEWAY_PORT"),
+            ("AGENTTERMINAL_GATEWAY_METRICS_ADDRESS", "AGENTTERMINAL_GATEWAY_METRICS_PORT"),
+        ):
+            await gateway.start()
         log.info("The gateway starts.", extra={"server": credentials.server, "sprites": settings.sprites.base_url})
         try:
             await _serve(gateway, desk, lag, asked)

@@ -16,6 +16,7 @@ from typing import Final
 import click
 import uvloop
 
+from controller.cli.listening import name_settings
 from controller.cli.login import choose_login
 from controller.cli.own_token import build_own_token
 from controller.clock import SystemClock
@@ -190,7 +191,8 @@ async def run_operator(settings: OperatorSettings, kube_settings: KubeSettings, 
             lambda: judge_liveness(_look_inside(pump, operator, tenure), settings.engine.liveness),
             lambda: judge_readiness(_look_inside(pump, operator, tenure)),
         )
-        await door.start()
+        with name_settings(("AGENTTERMINAL_METRICS_ADDRESS", "AGENTTERMINAL_METRICS_PORT")):
+            await door.start()
         log.info(
             "The operator starts.",
             extra={"server": credentials.server, "sprites": settings.sprites.base_url, "port": door.port},
