@@ -19,7 +19,7 @@ _LOOK_INTERVAL_SECONDS: Final = 0.005
 
 
 class Sockets:
-    """The sockets of one connector: give `make` to aiohttp as its `socket_factory`, and close them after the session."""
+    """The sockets of one connector: give `make` to aiohttp as `socket_factory`, and close them after the session."""
 
     def __init__(self) -> None:
         self._made: WeakSet[socket.socket] = WeakSet()

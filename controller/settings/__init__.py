@@ -24,7 +24,7 @@ from controller.client.settings import AttachSettings
 from controller.engine.settings import EngineSettings, ResyncSettings
 from controller.errors import AgentTerminalError
 from controller.gateway.settings import GatewaySettings, LimitSettings, TlsFiles
-from controller.gateway.stream.settings import StreamSettings
+from controller.gateway.stream_settings import StreamSettings
 from controller.logs import LogSettings
 from controller.plan.hold_settings import HoldField, HoldSettings, resolve_hold
 from controller.plan.lease import LeaseTimes

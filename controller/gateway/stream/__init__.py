@@ -68,9 +68,9 @@ from controller.gateway.stream.hub import (
     TypingOpened,
 )
 from controller.gateway.stream.recorded import Recorded
-from controller.gateway.stream.settings import StreamSettings
 from controller.gateway.stream.typist import MayType
 from controller.gateway.stream.way import SpriteWay, Way
+from controller.gateway.stream_settings import StreamSettings
 
 __all__ = [
     "BOUNDS_SECONDS",

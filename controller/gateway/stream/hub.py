@@ -28,7 +28,6 @@ from controller.gateway.stream.client import Client, Incoming, Role
 from controller.gateway.stream.fanout import Fanout
 from controller.gateway.stream.frames import Auth, Resize, Signal, Unknown, Word, render_exit
 from controller.gateway.stream.recorded import Recorded
-from controller.gateway.stream.settings import StreamSettings
 from controller.gateway.stream.typist import MayType, Taken, Typist, WaitForWord
 from controller.gateway.stream.upstream import (
     Exited,
@@ -41,6 +40,7 @@ from controller.gateway.stream.upstream import (
     UpstreamEnd,
 )
 from controller.gateway.stream.way import Way
+from controller.gateway.stream_settings import StreamSettings
 from controller.plan.fence_closing import Ending
 from controller.plan.fence_upstream import SETTLE_WAIT, Waiting, judge_buffer
 from controller.sprites.attach import Attachment

@@ -23,7 +23,7 @@ from controller.gateway.stream.frames import (
     render_replay,
     render_session_info,
 )
-from controller.gateway.stream.settings import StreamSettings
+from controller.gateway.stream_settings import StreamSettings
 from controller.plan.fence_closing import CLOSINGS, Ending
 from controller.sprites.exec_frames import Framing
 
