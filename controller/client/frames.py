@@ -24,7 +24,7 @@ WAITING: Final = "Waiting"
 """The word of the notice that input waits until the one before has let go."""
 
 TAKEOVER: Final = "Takeover"
-"""The word of the notice that says who else asks for the terminal, or has it."""
+"""The word of the notice that says who takes the terminal over."""
 
 
 CLEAR: Final = b"\x1b[0m\x1b[H\x1b[2J"

@@ -322,6 +322,8 @@ class Desk:
             # Where the fence does not know it any more, it has been told already, or the incarnation has ended.
             client.end(ending)
 
+        if request.mode is Mode.TAKEOVER:
+            _tell_takeover(request, room, client)
         chair.arrive(
             key,
             client,
@@ -573,6 +575,13 @@ class Desk:
             chair.feed(Doubted())
         if (room := self._rooms.get(uid)) is not None:
             room.end_viewers(Ending.DELETED)
+
+
+def _tell_takeover(request: AttachRequest, room: Room, taker: Client) -> None:
+    """Say who comes to whoever types through this gateway; another one knows a socket by its id, which names nobody."""
+    for client in room.clients:
+        if client is not taker and client.role is Role.TYPE:
+            client.tell(Word.TAKEOVER, f"{request.person.name} takes this terminal over.")
 
 
 async def _heed(leave: Leave, client: Client, end: Callable[[Ending], None]) -> None:

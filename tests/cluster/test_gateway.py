@@ -230,6 +230,9 @@ async def test_a_second_person_is_refused_and_a_takeover_throws_the_first_out(
     code, reason, _ = await measure_close(first, started)
     await second.hears("Holding")
     await second.sees(b"second")
+    # Another replica knows a socket by its id, which is nobody's name.
+    told = [notice["text"] for notice in first.told("notice") if notice["word"] == "Takeover"]
+    assert [text.rpartition(":")[2] for text in told] == (["anna takes this terminal over."] if replica == 0 else [])
 
     assert refused.value.status == 409
     assert (code, reason) == (4001, "Replaced")

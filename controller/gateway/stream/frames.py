@@ -65,7 +65,7 @@ class Word(Enum):
     AUTHENTICATE = "Authenticate"
     """Send an `auth` frame with a fresh token."""
     TAKEOVER = "Takeover"
-    """Somebody else asks for the terminal, or has it."""
+    """Somebody takes the terminal over, through this gateway; who, says the text."""
 
 
 # --- what a client may say --------------------------------------------------------------------------------------------
