@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import kopf
 import pytest
+from kopf._cogs.clients.errors import APIForbiddenError, APIServerError
 
 from controller.api.names import FINALIZER
 from controller.engine.registry import Gone, Snapshot
@@ -194,3 +195,44 @@ def test_kopf_is_quiet_about_each_object_and_about_signals_that_are_ours() -> No
     ignored = logger.makeRecord("x", logging.WARNING, "", 0, "OS signals are ignored: not here.", (), None)
     told = logger.makeRecord("x", logging.WARNING, "", 0, "Something else.", (), None)
     assert (bool(logger.filter(ignored)), bool(logger.filter(told))) == (False, True)
+
+
+UNANSWERED = "The API server did not show the AgentTerminals; it is asked again."
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence", "fault"),
+    [
+        (
+            APIForbiddenError("agentterminals is forbidden", status=403, headers={}),
+            "The API server refuses to show the AgentTerminals; it is asked again.",
+            "403: agentterminals is forbidden",
+        ),
+        (APIServerError(None, status=500, headers={}), UNANSWERED, "500: APIServerError"),
+        (TimeoutError(), UNANSWERED, "TimeoutError"),
+    ],
+)
+def test_a_list_that_fails_is_told_in_a_sentence(
+    error: Exception, sentence: str, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pump_module._hush()
+    said = f"Request attempt #1/12 failed; will retry: GET https://x/y?limit=500 -> {error!r}"
+
+    try:
+        raise error
+    except type(error):
+        logging.getLogger("kopf._cogs.clients.fetching").log(logging.ERROR, said)
+
+    [record] = caplog.records
+    assert record.getMessage().startswith(sentence)
+    assert ("AGENTTERMINAL_NAMESPACES" in record.getMessage()) is fault.startswith("403")
+    assert record.levelname == "WARNING"
+    assert vars(record)["fault"] == fault
+
+
+def test_what_else_kopf_says_of_its_requests_stands(caplog: pytest.LogCaptureFixture) -> None:
+    pump_module._hush()
+
+    logging.getLogger("kopf._cogs.clients.watching").error("Something else.")
+
+    assert [(record.getMessage(), record.levelname) for record in caplog.records] == [("Something else.", "ERROR")]
