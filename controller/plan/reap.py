@@ -157,8 +157,9 @@ def is_reread_due(read: timedelta | None, *, now: timedelta) -> bool:
 def describe_warning(facts: ReapFacts, after: timedelta) -> Happening:
     """Announce the reap of a busy terminal, with the ways out."""
     minutes, seconds = divmod(int(after.total_seconds()), 60)
+    when = f"in {minutes} min {seconds} s" if (minutes, seconds) != (0, 0) else "in less than a second"
     note = (
-        f"Session {facts.identity.session_id} is busy and nobody is attached; it ends in {minutes} min {seconds} s. "
+        f"Session {facts.identity.session_id} is busy and nobody is attached; it ends {when}. "
         "Attach, or set `idlePolicy: Inactive` or a longer `idleTimeoutSeconds`, to keep it."
     )
     return Happening(Reason.DETACHED, note, warning=True)

@@ -249,6 +249,11 @@ def test_the_announcement_names_the_session_the_time_and_the_ways_out() -> None:
     assert "idleTimeoutSeconds" in warning.note
 
 
+def test_an_end_that_is_close_is_not_announced_as_no_time_at_all() -> None:
+    assert "it ends in less than a second." in describe_warning(BASE, timedelta(milliseconds=900)).note
+    assert "it ends in 0 min 1 s." in describe_warning(BASE, timedelta(seconds=1)).note
+
+
 # --- the sprite, the suspension and a kill that has begun -------------------------------------------------------------
 
 
