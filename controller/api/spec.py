@@ -230,7 +230,9 @@ class TerminalSpec(Model):
             ),
         ),
     ] = None
-    hold: Annotated[HoldSpec | None, about(description="How a wanted hold is kept. Needs `holdWanted`.")] = None
+    hold: Annotated[
+        HoldSpec | None, about(description="How a wanted hold is kept. Without `holdWanted` it does nothing.")
+    ] = None
     idle_timeout_seconds: Annotated[
         Whole,
         about(
