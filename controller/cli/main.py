@@ -50,7 +50,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "sprites_emulator_command",
         "Serve the Sprites API on loopback, with real processes, until Ctrl-C.",
     ),
-    "attach": Entry("controller.cli.attach", "attach_command", "Attach this terminal to an AgentTerminal."),
+    "attach": Entry("controller.cli.attach", "attach_command", "Attach this terminal to the AgentTerminal NAME."),
     "bench": Entry("controller.cli.bench", "bench_command", "Measure the operator on a real API server."),
 }
 
