@@ -34,8 +34,8 @@ class House(Protocol):
     def take_up(self, fanout: "Fanout", attachment: Attachment) -> None:
         """Hear that a fan-out's replay is about to begin."""
 
-    def let_go(self, fanout: "Fanout") -> None:
-        """Hear that a fan-out's socket is no more."""
+    def try_again(self, fanout: "Fanout") -> None:
+        """Hear that a fan-out's socket broke and is being opened again."""
 
     def quiet(self, fanout: "Fanout") -> None:
         """Hear that a fan-out stays down until somebody wants it."""
@@ -107,7 +107,10 @@ class Fanout:
     def lose(self, _attachment: Attachment | None) -> None:
         """Be joined again."""
         self.is_open = False
-        self._house.let_go(self)
+
+    def try_again(self) -> None:
+        """Be opened again."""
+        self._house.try_again(self)
 
     def stay_down(self) -> None:
         """Stay down until somebody types or comes."""

@@ -678,9 +678,9 @@ class Hub:
             for client in fanout.clients:
                 client.announce(self._recorded)
 
-    def let_go(self, fanout: Fanout) -> None:
-        """Tell a fan-out's people that its socket is no more."""
-        if self._exit is None and fanout.clients:
+    def try_again(self, fanout: Fanout) -> None:
+        """Tell a fan-out's people that its socket is being opened again, unless the exit was seen on another one."""
+        if self._exit is None:
             for client in fanout.clients:
                 client.tell(Word.RECONNECTING, "The connection to the session broke; it is being opened again.")
 

@@ -156,6 +156,9 @@ class Typist:
                 f"The connection broke; which of your last {attachment.unconfirmed_bytes} bytes arrived is not known.",
             )
 
+    def try_again(self) -> None:
+        """Tell nobody: whoever types also looks on, and is told of that socket."""
+
     def stay_down(self) -> None:
         """Stay down until the person types."""
 

@@ -130,7 +130,10 @@ class Sink(Protocol):
         """Run beside the socket for as long as it is open."""
 
     def lose(self, attachment: Attachment | None, /) -> None:
-        """Hear that the socket, or the attempt at one, is no more."""
+        """Hear that the socket, or the attempt at one, is no more; at the session's exit as well."""
+
+    def try_again(self) -> None:
+        """Hear that it broke and is being opened again: see `stay_down` for the other case."""
 
     def stay_down(self) -> None:
         """Hear that nothing is opened until somebody wants it: see `Upstream.wish`."""
@@ -264,6 +267,7 @@ class Upstream:
         log.info("A socket to a session dropped.", extra={"cause": dropped.told, "failures": self._bridge.failures})
         match step:
             case Retry(after):
+                self._sink.try_again()
                 await self._wait_for_wish(max(after, dropped.retry_after or after))
             case StayDown():
                 self._sink.stay_down()

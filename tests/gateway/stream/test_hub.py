@@ -279,6 +279,7 @@ async def test_a_killed_session_gives_everybody_its_exit_and_only_then_1000(
         for person in people:
             assert await person.is_closed() == 1000
             assert person.texts[-1] == {"type": "exit", "exit_code": 137}
+            assert "Reconnecting" not in person.words, "a session that has exited is said to be opened again"
         assert [news for news in stage.news if isinstance(news, SessionExited)] == [
             SessionExited(record(session).identity, 137)
         ]
