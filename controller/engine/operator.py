@@ -64,6 +64,8 @@ CHECKS_AT_ONCE: Final = 4
 CHECK_WATCHED: Final = timedelta(seconds=60)
 """How old the list of a sprite may grow while somebody is attached to one of its sessions, or one of them is held."""
 CHECK_UNWATCHED: Final = timedelta(minutes=10)
+CHECK_YOUNG: Final = timedelta(seconds=5)
+"""At this age a session is looked at once: by then a command that does not exist has ended, and nobody may watch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +477,13 @@ class Operator:
                 places.setdefault(place, []).append(claim)
         return places
 
+    def _find_first_looks(self, claims: list[Claim]) -> Iterator[timedelta]:
+        """Give the moments, past and on the monotonic clock, since which each session's first look is due."""
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        for claim in claims:
+            if claim.created is not None and claim.created + CHECK_YOUNG <= now:
+                yield monotonic - (now - claim.created) + CHECK_YOUNG
+
     def _is_watched(self, claim: Claim) -> bool:
         return claim.attached and not self._leases.is_forlorn(claim.uid)
 
@@ -485,7 +494,7 @@ class Operator:
             return
         watched = any(self._is_watched(claim) or self._keeper.holds(claim.uid) for claim in claims)
         age = CHECK_WATCHED if watched else CHECK_UNWATCHED
-        oldest = self._clock.monotonic() - age + CHECK_SLACK
+        oldest = max((self._clock.monotonic() - age + CHECK_SLACK, *self._find_first_looks(claims)))
         known = self._observer.recall_sessions(place.token, place.sprite)
         if isinstance(known, Listed) and known.started >= oldest:
             return

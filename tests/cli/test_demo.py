@@ -37,7 +37,7 @@ STORY = [
     "carla | [aterm] You only look on: what you type is not sent.\n",
     "Bert takes over while Anna goes on typing. Anna is told so, and her socket is closed:\n",
     "$ agentterminal attach adopted --takeover\n",
-    "anna | [aterm] Another socket speaks for this terminal now. To take it back: --takeover.\n",
+    "anna | [aterm] system:serviceaccount:demo:bert takes this terminal over. Another socket speaks",
     "bert | 7 times 7 is 49\n",
     "all of them before Bert's first key, and none after it.\n",
     '$ kubectl patch aterm adopted --type=merge -p \'{"spec":{"activeSocketId":"","attached":false}}\'\n',

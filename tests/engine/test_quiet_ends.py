@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from controller.api.session import Sprite, SpriteState
+from controller.api.session import Cause, Sprite, SpriteState
 from controller.plan.activity import ACTIVITY_ANNOTATION
 from tests.engine.memory_world import MemorySprite, MemoryWorld, at
 
@@ -445,3 +445,23 @@ async def test_a_question_that_arises_while_a_visit_writes_is_not_closed_by_that
 
         assert world.status("one")["lastHandledReconcileAt"] == "now"
         assert world.reason("one", "SessionLive") == "Lost"
+
+
+@pytest.mark.looptime
+async def test_a_command_that_ended_at_once_is_seen_half_a_minute_later_and_no_other_is_asked_for_again() -> None:
+    async with MemoryWorld() as world:
+        for name in ("wrong", "right"):
+            world.sprites.add(name)
+            world.kube.create(name, spriteName=name, launch={"command": ["run"]})
+        await world.pass_time(2 * SECOND)
+        assert world.reason("wrong") == "Detached"
+        world.sprites.forget_calls()
+        world.sprites.sprites["wrong"].sessions.clear()
+
+        await world.pass_time(timedelta(seconds=45))
+        assert world.reason("wrong", "SessionLive") == "ExitUnseen"
+        assert world.reason("right") == "Detached"
+
+        world.sprites.forget_calls()
+        await world.pass_time(timedelta(minutes=8))
+        assert world.sprites.count()["list_sessions", Cause.CHECK] == 0
