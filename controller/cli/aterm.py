@@ -18,11 +18,14 @@ from rich.console import Console
 
 from controller import __version__
 from controller.api.conditions import ConditionStatus, ConditionType
+from controller.api.instants import TIME_PATTERN
+from controller.api.rules import SPRITE_NAME
 from controller.api.terminal import read_status
 from controller.cli.attach import attach_command, view_command
 from controller.cli.errors import ExitCode
 from controller.cli.login import choose_login
 from controller.cli.main import run_command
+from controller.cli.names import NAME_ARGUMENT, NAMESPACE_OPTION, SUBDOMAIN, match
 from controller.client.objects import Objects
 from controller.client.telling import (
     build_row,
@@ -81,7 +84,7 @@ def _reaching(command: F) -> F:
     options = (
         click.option("--kubeconfig", metavar="FILE", help="The kubeconfig. Without it: $KUBECONFIG, else the usual."),
         click.option("--context", metavar="NAME", help="Its context. Without it: the current one."),
-        click.option("-n", "--namespace", metavar="NAMESPACE", help="Where. Without it: the context's namespace."),
+        NAMESPACE_OPTION,
     )
     for option in reversed(options):
         command = option(command)
@@ -144,7 +147,7 @@ def ps_command(*, all_namespaces: bool, kubeconfig: str | None, context: str | N
 
 
 @aterm.command(name="kill")
-@click.argument("name")
+@NAME_ARGUMENT
 @click.option(
     "--wait-seconds",
     type=click.IntRange(0, 86_400),
@@ -201,18 +204,26 @@ async def _await_proof(desk: _Desk, name: str, asked: dict[str, Any], within: ti
 
 
 @aterm.command(name="adopt")
-@click.argument("name")
-@click.option("--sprite", required=True, metavar="SPRITE", help="The sprite in which the session runs.")
+@NAME_ARGUMENT
+@click.option(
+    "--sprite",
+    required=True,
+    metavar="SPRITE",
+    callback=match(SPRITE_NAME.removesuffix("$"), "the name of a sprite (a-z, 0-9 and -)"),
+    help="The sprite in which the session runs.",
+)
 @click.option("--session", required=True, metavar="ID", help="The session's id, as the sprite's session list shows it.")
 @click.option(
     "--created",
     metavar="TIME",
+    callback=match(TIME_PATTERN.removesuffix("$"), "a time with its zone, such as 2026-11-30T12:00:00.000Z"),
     help="When that session was created, as the list shows it (RFC 3339). Ids come again; the two together do not.",
 )
 @click.option("--trust-id", is_flag=True, help="Take whatever session has the id, without asking when it was created.")
 @click.option(
     "--token-secret",
     metavar="NAME[/KEY]",
+    callback=match(rf"{SUBDOMAIN}(/[-._a-zA-Z0-9]+)?", "a Secret as NAME or NAME/KEY"),
     help="The Secret with the Sprites token, in the same namespace, and its key (token unless you say otherwise).",
 )
 @_reaching
@@ -237,7 +248,7 @@ def adopt_command(
     Exit code: 0 when it is adopted, 1 when it is not.
     """
     if (created is None) == (not trust_id):
-        raise click.UsageError("Give --created, or --trust-id to take whatever session has the id.")
+        raise click.UsageError("Give one of the two: --created, or --trust-id to take whatever session has the id.")
     spec: dict[str, Any] = {"spriteName": sprite, "sessionId": session}
     if created is not None:
         spec["sessionCreatedTime"] = created
@@ -264,7 +275,7 @@ async def _await_adoption(desk: _Desk, name: str, generation: int) -> int:
             click.echo(f"{desk.namespace}/{name} has {render_session(status)}.")
             return ExitCode.DONE
         if is_judged(stalled, generation) and stalled.status is ConditionStatus.TRUE:
-            click.echo(f"Error: {desk.namespace}/{name} was not adopted: {told}", err=True)
+            click.echo(f"Error: {desk.namespace}/{name} was not adopted: {told} The object stays.", err=True)
             return ExitCode.FAILED
     click.echo(
         f"Error: {desk.namespace}/{name} is not adopted after {_OPERATOR_WITHIN.total_seconds():.0f} s: {told} The"
@@ -275,7 +286,7 @@ async def _await_adoption(desk: _Desk, name: str, generation: int) -> int:
 
 
 @aterm.command(name="hold")
-@click.argument("name")
+@NAME_ARGUMENT
 @_reaching
 def hold_command(*, name: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> int:
     """
@@ -287,7 +298,7 @@ def hold_command(*, name: str, kubeconfig: str | None, context: str | None, name
 
 
 @aterm.command(name="release")
-@click.argument("name")
+@NAME_ARGUMENT
 @_reaching
 def release_command(*, name: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> int:
     """
@@ -325,7 +336,7 @@ async def _want_hold(
 
 
 @aterm.command(name="events")
-@click.argument("name")
+@NAME_ARGUMENT
 @_reaching
 def events_command(*, name: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> int:
     """

@@ -1,7 +1,6 @@
 """`agentterminal attach` and `kubectl aterm view`: a terminal, the kubeconfig, and the gateway put together."""
 
 import asyncio
-import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -13,6 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from controller.cli.login import choose_login
+from controller.cli.names import NAME_ARGUMENT, NAMESPACE_OPTION, match
 from controller.client.attach import Attach, AttachFailed, AttachMode, AttachPlan, Farewell
 from controller.client.endings import LOST
 from controller.client.finding import LabelledForward, ServiceKube
@@ -34,8 +34,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _FALLBACK_NAMESPACE: Final = "default"
 _ACCOUNT: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
-_LABEL: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_SUBDOMAIN: Final = rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,25 +66,10 @@ def _check(rule: Rule[Any]) -> Callable[[click.Context, click.Parameter, str | N
     return check
 
 
-def _match(pattern: str, sentence: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    def check(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-        if value is not None and re.fullmatch(pattern, value, re.ASCII) is None:
-            raise click.BadParameter(f"must be {sentence}.")
-        return value
-
-    return check
-
-
 def _reaching(command: F) -> F:
     """Give a command the options by which it reaches the gateway."""
     options = (
-        click.option(
-            "-n",
-            "--namespace",
-            metavar="NAMESPACE",
-            callback=_match(_LABEL, "the name of a namespace"),
-            help="Where. Without it: the context's namespace.",
-        ),
+        NAMESPACE_OPTION,
         click.option(
             "--gateway",
             metavar="URL",
@@ -96,7 +79,7 @@ def _reaching(command: F) -> F:
         click.option(
             "--gateway-service",
             metavar="NAMESPACE[/NAME[:PORT]]",
-            callback=_match(SERVICE_PATTERN, SERVICE_SENTENCE),
+            callback=match(SERVICE_PATTERN, SERVICE_SENTENCE),
             help="The gateway's Service, reached by kubectl port-forward. A NAMESPACE alone is where to find it by its"
             " labels. Without it: $AGENTTERMINAL_ATTACH_SERVICE, else it is looked for in all namespaces.",
         ),
@@ -115,7 +98,7 @@ def _reaching(command: F) -> F:
         click.option(
             "--as-service-account",
             metavar="NAMESPACE/NAME",
-            callback=_match(_ACCOUNT, "a service account as NAMESPACE/NAME"),
+            callback=match(_ACCOUNT, "a service account as NAMESPACE/NAME"),
             help="Speak as this service account, with a token that you are allowed to ask for.",
         ),
         click.option(
@@ -138,13 +121,8 @@ def _reaching(command: F) -> F:
     return command
 
 
-_NAME_ARGUMENT: Final = click.argument(
-    "name", callback=_match(_SUBDOMAIN, "the name of an object (a-z, 0-9, - and ., at most 253 characters)")
-)
-
-
 @click.command(name="attach")
-@_NAME_ARGUMENT
+@NAME_ARGUMENT
 @click.option("--view", is_flag=True, help="Only look on.")
 @click.option("--takeover", is_flag=True, help="Throw out whoever types now.")
 @_reaching
@@ -167,7 +145,7 @@ def attach_command(*, name: str, view: bool, takeover: bool, **options: Any) -> 
 
 
 @click.command(name="view")
-@_NAME_ARGUMENT
+@NAME_ARGUMENT
 @_reaching
 def view_command(*, name: str, **options: Any) -> int:
     """

@@ -113,7 +113,8 @@ async def open_socket(reached: Reached, path: str, presented: Presented, times: 
     except TimeoutError:
         raise NotOpened(f"The gateway at {where} did not answer within {limit:g} s.") from None
     except (OSError, WebSocketException, EOFError) as broken:
-        raise NotOpened(f"The gateway at {where} cannot be reached: {_describe(broken)}.") from None
+        told = _describe(broken, forwarded=reached.port is not None)
+        raise NotOpened(f"The gateway at {where} cannot be reached: {told}.") from None
     return Socket(connection)
 
 
@@ -147,7 +148,7 @@ class _Dial(connect):
         return exc
 
 
-def _describe(broken: Exception) -> str:
+def _describe(broken: Exception, *, forwarded: bool) -> str:
     """Say what broke. The library's own texts quote what the other side sent, so they are not shown."""
     causes = [broken, broken.__cause__, *getattr(broken, "exceptions", ())]
     for cause in causes:
@@ -158,7 +159,8 @@ def _describe(broken: Exception) -> str:
                     " trust"
                 )
             case ssl.SSLError():
-                return "TLS could not be agreed on; is it a plain HTTP gateway (--gateway-plain)?"
+                plain = "--gateway-plain" if forwarded else "http, only on this machine"
+                return f"TLS could not be agreed on; a gateway that speaks plain HTTP is reached by {plain}"
             case OSError() if cause.errno is not None and cause.errno > 0:
                 # The event loop writes its own words over the system's.
                 return os.strerror(cause.errno)

@@ -14,12 +14,21 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from controller.api.conditions import ConditionStatus, ConditionType
+from controller.api.conditions import ConditionStatus, ConditionType, Reason
 from controller.api.session import SpriteState
 from controller.api.terminal import Condition, ObjectUnreadable, TerminalStatus, read_spec, read_status
 from controller.kube.errors import tidy
 
 NOTHING: Final = "-"
+
+_UNSAID: Final[Mapping[str, str]] = {
+    Reason.NOT_HELD: (
+        "Nobody watches and nothing tells of activity, or there is no session. The wish stands: a hold comes with the"
+        " next work."
+    ),
+    Reason.NOT_WANTED: "This terminal keeps its sprite awake no more.",
+}
+"""What a reason without a message means to somebody who asked at a shell; docs/spec.md says the same in a table."""
 
 
 def render_span(span: timedelta | None) -> str:
@@ -185,7 +194,8 @@ def describe_progress(status: TerminalStatus, kind: ConditionType, generation: i
     condition = find_condition(status, kind)
     if not is_judged(condition, generation):
         return "The operator has not looked at it yet."
-    return tidy(f"{condition.reason}: {condition.message}" if condition.message else condition.reason)
+    message = condition.message or _UNSAID.get(condition.reason, "")
+    return tidy(f"{condition.reason}: {message}" if message else condition.reason)
 
 
 def render_proof(status: TerminalStatus) -> tuple[str, ...]:

@@ -185,3 +185,14 @@ def test_a_death_is_proven_only_for_the_generation_that_asks_for_it(
     told = describe_progress(read, ConditionType.TERMINATED, 3)
     is_stale = observed is None or observed < 3
     assert told == ("The operator has not looked at it yet." if is_stale else "Signalled: Soon.")
+
+
+def test_a_wish_without_work_is_told_in_a_sentence_and_not_by_a_bare_word() -> None:
+    held = {"type": "Held", "status": "False", "reason": "NotHeld", "message": "", "observedGeneration": 3}
+
+    told = describe_progress(read_status({"conditions": [held]}), ConditionType.HELD, 3)
+
+    assert told == (
+        "NotHeld: Nobody watches and nothing tells of activity, or there is no session. The wish stands: a hold comes"
+        " with the next work."
+    )

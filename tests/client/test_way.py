@@ -270,3 +270,20 @@ def test_what_cannot_work_is_told_in_a_sentence(anna: Path, options: str, senten
     assert ended.returncode == code, ended.stderr
     assert sentence in " ".join(ended.stderr.split())
     assert "Traceback" not in ended.stderr
+
+
+def test_https_to_a_gateway_that_speaks_plain_http_is_told_with_the_way_out(
+    anna: Path, stand_in: Callable[..., StandIn]
+) -> None:
+    https = stand_in().url.replace("http:", "https:")
+
+    ended = subprocess.run(
+        [AGENTTERMINAL, "attach", NAME, "--kubeconfig", str(anna), "--gateway", https],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+
+    assert ended.returncode == 255
+    assert ended.stderr.endswith("a gateway that speaks plain HTTP is reached by http, only on this machine.\n")

@@ -324,6 +324,6 @@ def test_the_gateways_service_is_found_by_its_labels_by_whoever_may_list(
     crowded = people.run("attach", name, program=AGENTTERMINAL, environment={"PATH": path})
 
     assert f"The gateway is Service {namespace}/gw, by its labels." in plain[2]
-    assert "is it a plain HTTP gateway (--gateway-plain)?" in plain[2]
+    assert "a gateway that speaks plain HTTP is reached by --gateway-plain." in plain[2]
     assert f"2 Services in any namespace have its labels: {namespace}/gw, {namespace}/gw-two." in crowded[2]
     assert (plain[0], crowded[0]) == (255, 255)

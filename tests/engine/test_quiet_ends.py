@@ -450,13 +450,15 @@ async def test_a_question_that_arises_while_a_visit_writes_is_not_closed_by_that
 @pytest.mark.looptime
 async def test_a_command_that_ended_at_once_is_seen_half_a_minute_later_and_no_other_is_asked_for_again() -> None:
     async with MemoryWorld() as world:
-        for name in ("wrong", "right"):
-            world.sprites.add(name)
-            world.kube.create(name, spriteName=name, launch={"command": ["run"]})
+        sprite = world.sprites.add("box")
+        world.kube.create("right", launch={"command": ["right"]})
+        await world.pass_time(MINUTE)
+        others = set(sprite.sessions)
+        world.kube.create("wrong", launch={"command": ["wrong"]})
         await world.pass_time(2 * SECOND)
         assert world.reason("wrong") == "Detached"
-        world.sprites.forget_calls()
-        world.sprites.sprites["wrong"].sessions.clear()
+        (ended,) = set(sprite.sessions) - others
+        del sprite.sessions[ended]
 
         await world.pass_time(timedelta(seconds=45))
         assert world.reason("wrong", "SessionLive") == "ExitUnseen"
