@@ -13,9 +13,14 @@ import hashlib
 import logging
 import ssl
 
+from controller.errors import AgentTerminalError
 from controller.gateway.settings import TlsFiles
 
 log = logging.getLogger(__name__)
+
+
+class PairUnusable(AgentTerminalError):
+    """The certificate and the key that a gateway should begin with cannot be used. The text names files and settings."""
 
 
 class Tls:
@@ -26,15 +31,22 @@ class Tls:
         files: The pair.
 
     Raises:
-        OSError: The files cannot be read, or are no pair (`ssl.SSLError` is one).
+        PairUnusable: The files cannot be read, or are no pair.
     """
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
         self._authority: str | None = None
-        self._read = _read_digest(files)
-        self._newest = self._build()
-        self.context = self._build()
+        try:
+            self._read = _read_digest(files)
+            self._newest = self._build()
+            self.context = self._build()
+        except OSError as error:
+            raise PairUnusable(
+                f"AGENTTERMINAL_GATEWAY_TLS_CERT_FILE ({files.certificate}) and AGENTTERMINAL_GATEWAY_TLS_KEY_FILE"
+                f" ({files.key}) cannot be used: {_explain(error)}. They must be a certificate with its chain and its"
+                " private key without a passphrase, both PEM, as a Secret of type kubernetes.io/tls has them."
+            ) from error
         """What is listened with. It stays; each handshake goes on with the newest one."""
         self.context.sni_callback = self._choose
 
@@ -90,6 +102,15 @@ class Tls:
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
         """Every handshake comes here, whether or not it names a server."""
         connection.context = self._newest
+
+
+def _explain(error: OSError) -> str:
+    """Say what is wrong without a word of what is in the files."""
+    if not isinstance(error, ssl.SSLError):
+        return error.strerror or type(error).__name__
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "the key belongs to another certificate"
+    return "at least one of them is not PEM, or its key has a passphrase"
 
 
 def _read_digest(files: TlsFiles) -> bytes:

@@ -14,7 +14,7 @@ import pytest
 
 from controller.gateway.server import AUTHORITY_KEY, AUTHORITY_NAME
 from controller.gateway.settings import GatewaySettings, TimeSettings, TlsFiles
-from controller.gateway.tls import Tls
+from controller.gateway.tls import PairUnusable, Tls
 from controller.lab.certificates import Authority, Pair
 from controller.sockets import Sockets
 from tests.gateway.doubles import ANNA, PATH, Doors, FakeKube, open_doors, wait_until
@@ -237,7 +237,21 @@ async def test_no_session_is_resumed_past_an_authority_that_may_have_changed(lab
         assert await asyncio.to_thread(resume, lab, server.sockets[0].getsockname()[1]) == [False, False]
 
 
-def test_a_pair_that_is_none_is_told_at_the_start(lab: Lab) -> None:
-    lab.files.key.write_bytes(lab.servers.issue_server("127.0.0.1").key)
-    with pytest.raises(ssl.SSLError):
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        (None, "another certificate"),
+        (b"no PEM at all", "not PEM"),
+        (b"", "not PEM"),
+    ],
+)
+def test_a_pair_that_is_none_is_told_at_the_start(lab: Lab, key: bytes | None, told: str) -> None:
+    lab.files.key.write_bytes(lab.servers.issue_server("127.0.0.1").key if key is None else key)
+    with pytest.raises(PairUnusable, match=rf"CERT_FILE \(.*KEY_FILE \(.*{told}.*PEM, as a Secret"):
+        Tls(lab.files)
+
+
+def test_a_pair_that_is_not_there_is_told_at_the_start(lab: Lab) -> None:
+    lab.files.key.unlink()
+    with pytest.raises(PairUnusable, match="No such file"):
         Tls(lab.files)
