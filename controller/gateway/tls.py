@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class PairUnusable(AgentTerminalError):
-    """The certificate and the key that a gateway should begin with cannot be used. The text names files and settings."""
+    """The certificate and the key to begin with cannot be used. The text names files, settings and the rule."""
 
 
 class Tls:
