@@ -22,7 +22,12 @@ def build_own_token(settings: OwnTokenSettings | None) -> OwnToken | None:
         try:
             return Token.read(source.path.read_text())
         except (OSError, UnicodeDecodeError, TokenUnreadable) as error:
-            log.warning("The operator's own token cannot be read.", extra={"fault": type(error).__name__})
+            log.warning(
+                "The own Sprites token cannot be read; terminals that need it wait. Put one where "
+                "AGENTTERMINAL_SPRITES_TOKEN_FILE says: it is read again.",
+                extra={"fault": type(error).__name__, "file": str(source.path)},
+            )
             return None
 
+    read()  # Told at the start, and not only when the first terminal needs it.
     return OwnToken(read, settings.namespaces, settings.sprites)
