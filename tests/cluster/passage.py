@@ -95,8 +95,8 @@ class Passage:
             request.method, f"{self.upstream}{request.path_qs}", headers=headers, data=await request.read() or None
         ) as theirs:
             ours = web.StreamResponse(status=theirs.status, headers={"Content-Type": theirs.headers["Content-Type"]})
-            await ours.prepare(request)
             with suppress(aiohttp.ClientError, ConnectionError):
+                await ours.prepare(request)
                 async for chunk in theirs.content.iter_any():
                     await ours.write(chunk)
                 await ours.write_eof()
