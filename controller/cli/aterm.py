@@ -25,7 +25,7 @@ from controller.cli.attach import attach_command, view_command
 from controller.cli.errors import ExitCode
 from controller.cli.login import choose_login
 from controller.cli.main import run_command
-from controller.cli.names import NAME_ARGUMENT, NAMESPACE_OPTION, SUBDOMAIN, match
+from controller.cli.names import NAME_ARGUMENT, NAMESPACE_OPTION, SUBDOMAIN, must_match
 from controller.client.objects import Objects
 from controller.client.telling import (
     build_row,
@@ -209,21 +209,21 @@ async def _await_proof(desk: _Desk, name: str, asked: dict[str, Any], within: ti
     "--sprite",
     required=True,
     metavar="SPRITE",
-    callback=match(SPRITE_NAME.removesuffix("$"), "the name of a sprite (a-z, 0-9 and -)"),
+    callback=must_match(SPRITE_NAME.removesuffix("$"), "the name of a sprite (a-z, 0-9 and -)"),
     help="The sprite in which the session runs.",
 )
 @click.option("--session", required=True, metavar="ID", help="The session's id, as the sprite's session list shows it.")
 @click.option(
     "--created",
     metavar="TIME",
-    callback=match(TIME_PATTERN.removesuffix("$"), "a time with its zone, such as 2026-11-30T12:00:00.000Z"),
+    callback=must_match(TIME_PATTERN.removesuffix("$"), "a time with its zone, such as 2026-11-30T12:00:00.000Z"),
     help="When that session was created, as the list shows it (RFC 3339). Ids come again; the two together do not.",
 )
 @click.option("--trust-id", is_flag=True, help="Take whatever session has the id, without asking when it was created.")
 @click.option(
     "--token-secret",
     metavar="NAME[/KEY]",
-    callback=match(rf"{SUBDOMAIN}(/[-._a-zA-Z0-9]+)?", "a Secret as NAME or NAME/KEY"),
+    callback=must_match(rf"{SUBDOMAIN}(/[-._a-zA-Z0-9]+)?", "a Secret as NAME or NAME/KEY"),
     help="The Secret with the Sprites token, in the same namespace, and its key (token unless you say otherwise).",
 )
 @_reaching

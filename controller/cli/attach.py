@@ -1,6 +1,7 @@
 """`agentterminal attach` and `kubectl aterm view`: a terminal, the kubeconfig, and the gateway put together."""
 
 import asyncio
+import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -12,7 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from controller.cli.login import choose_login
-from controller.cli.names import NAME_ARGUMENT, NAMESPACE_OPTION, match
+from controller.cli.names import NAME_ARGUMENT, NAMESPACE_OPTION, must_match
 from controller.client.attach import Attach, AttachFailed, AttachMode, AttachPlan, Farewell
 from controller.client.endings import LOST
 from controller.client.finding import LabelledForward, ServiceKube
@@ -79,7 +80,7 @@ def _reaching(command: F) -> F:
         click.option(
             "--gateway-service",
             metavar="NAMESPACE[/NAME[:PORT]]",
-            callback=match(SERVICE_PATTERN, SERVICE_SENTENCE),
+            callback=must_match(SERVICE_PATTERN, SERVICE_SENTENCE),
             help="The gateway's Service, reached by kubectl port-forward. A NAMESPACE alone is where to find it by its"
             " labels. Without it: $AGENTTERMINAL_ATTACH_SERVICE, else it is looked for in all namespaces.",
         ),
@@ -98,7 +99,7 @@ def _reaching(command: F) -> F:
         click.option(
             "--as-service-account",
             metavar="NAMESPACE/NAME",
-            callback=match(_ACCOUNT, "a service account as NAMESPACE/NAME"),
+            callback=must_match(_ACCOUNT, "a service account as NAMESPACE/NAME"),
             help="Speak as this service account, with a token that you are allowed to ask for.",
         ),
         click.option(

@@ -188,7 +188,14 @@ def test_a_death_is_proven_only_for_the_generation_that_asks_for_it(
 
 
 def test_a_wish_without_work_is_told_in_a_sentence_and_not_by_a_bare_word() -> None:
-    held = {"type": "Held", "status": "False", "reason": "NotHeld", "message": "", "observedGeneration": 3}
+    held = {
+        "type": "Held",
+        "status": "False",
+        "reason": "NotHeld",
+        "message": "",
+        "observedGeneration": 3,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
 
     told = describe_progress(read_status({"conditions": [held]}), ConditionType.HELD, 3)
 
