@@ -62,7 +62,7 @@ class Verdict:
 _WAYS_OUT: Final[Mapping[str, str]] = {
     Ending.REPLACED: "To take it back: --takeover.",
     Ending.HELD: "To throw them out: --takeover. To look on: --view.",
-    Ending.FORBIDDEN: "Ask for `create` on `agentterminals/attach` of this object.",
+    Ending.FORBIDDEN: "Ask for `create` on `agentterminals/attach` of this object, or on `agentterminals/view` to look.",
     Ending.NOT_READY: "`kubectl describe aterm` says what it waits for.",
     Ending.TERMINATED: "`kubectl aterm events` tells more.",
     Ending.DELETED: "`kubectl aterm events` tells more.",
@@ -75,8 +75,15 @@ _HELD: Final = (
 )
 """In place of the gateway's own sentence, which speaks of its parameters."""
 
+_PAUSED: Final = (
+    "The sprite is paused, and looking wakes none. Attach to type, without --view, which wakes it, or look again once it"
+    " runs."
+)
+"""As for `_HELD`."""
+
+_INSTEAD: Final[Mapping[str, str]] = {"Held": _HELD, "Paused": _PAUSED}
+
 _REFUSALS: Final[Mapping[str, str]] = {
-    "Paused": "Attach to type, without --view: that wakes it.",
     "NoToken": THREE_WAYS,
     "BadToken": THREE_WAYS,
     "Host": "--gateway must use one of those names.",
@@ -124,7 +131,7 @@ def judge_refusal(status: int, body: bytes, retry_after: str | None) -> Verdict:
     said = tidy(message) if isinstance(message, str) and message else f"The gateway answered {status}."
     cause = _read_cause(told)
     way_out = _REFUSALS.get(cause, "" if cause or status != 401 else THREE_WAYS)
-    sentence = _HELD if cause == "Held" else f"{said} {way_out}".strip()
+    sentence = _INSTEAD.get(cause) or f"{said} {way_out}".strip()
     if status == 401:
         return Verdict(Next.LOGIN, sentence, cause=cause)
     following = Next.AGAIN if status in _RETRY_STATUSES else Next.STOP

@@ -66,6 +66,14 @@ def test_whoever_was_replaced_does_not_come_back_by_themselves_and_reads_how_the
     assert verdict.sentence.endswith("To take it back: --takeover.")
 
 
+def test_whoever_lost_a_right_reads_what_to_ask_for_also_where_they_only_looked() -> None:
+    verdict = judge_close(1008, "Forbidden", None, exit_code=None)
+
+    assert verdict.next is Next.STOP
+    assert "`agentterminals/attach`" in verdict.sentence
+    assert "`agentterminals/view` to look." in verdict.sentence
+
+
 @pytest.mark.parametrize(("code", "following"), [(None, Next.AGAIN), (1001, Next.AGAIN), (3999, Next.STOP)])
 def test_an_end_of_nobodys_table_is_judged_by_its_code(code: int | None, following: Next) -> None:
     verdict = judge_close(code, "", None, exit_code=None)
@@ -103,6 +111,9 @@ def test_every_refusal_of_the_gateway_has_one_answer_and_its_sentence(cause: Ref
     assert verdict.cause == cause.value
     if cause is RefusalCause.HELD:
         assert "--takeover" in verdict.sentence
+    elif cause is RefusalCause.PAUSED:
+        # The gateway's own sentence tells to attach as well, and it was told twice.
+        assert verdict.sentence.count("Attach to type") == verdict.sentence.count("without --view") == 1
     else:
         assert verdict.sentence.startswith("This is the rule.")
     if verdict.next is Next.AGAIN:
