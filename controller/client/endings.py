@@ -62,7 +62,7 @@ class Verdict:
 _WAYS_OUT: Final[Mapping[str, str]] = {
     Ending.REPLACED: "To take it back: --takeover.",
     Ending.HELD: "To throw them out: --takeover. To look on: --view.",
-    Ending.FORBIDDEN: "Ask for `create` on `agentterminals/attach` of this object, or on `agentterminals/view` to look.",
+    Ending.FORBIDDEN: "Ask for `create` on `agentterminals/attach`, or on `agentterminals/view` to look.",
     Ending.NOT_READY: "`kubectl describe aterm` says what it waits for.",
     Ending.TERMINATED: "`kubectl aterm events` tells more.",
     Ending.DELETED: "`kubectl aterm events` tells more.",
@@ -76,8 +76,8 @@ _HELD: Final = (
 """In place of the gateway's own sentence, which speaks of its parameters."""
 
 _PAUSED: Final = (
-    "The sprite is paused, and looking wakes none. Attach to type, without --view, which wakes it, or look again once it"
-    " runs."
+    "The sprite is paused, and looking wakes none. Attach to type, without --view, which wakes it, or look again once"
+    " it runs."
 )
 """As for `_HELD`."""
 
