@@ -126,6 +126,7 @@ async def test_on_a_terminal_a_live_table_shows_objects_sessions_and_processes(t
         cwd=str(ROOT),
         dimensions=(40, 160),
         encoding="utf-8",
+        codec_errors="replace",  # What a terminal echoes comes in the middle of a character as well.
         timeout=MOMENT_SECONDS,
     )
     try:
@@ -176,6 +177,7 @@ async def test_ctrl_c_typed_at_a_terminal_ends_it_and_shows_the_cursor_again(tmp
         cwd=str(ROOT),
         dimensions=(40, 160),
         encoding="utf-8",
+        codec_errors="replace",  # What a terminal echoes comes in the middle of a character as well.
         timeout=MOMENT_SECONDS,
     )
     try:

@@ -73,6 +73,7 @@ async def test_ctrl_c_typed_at_a_terminal_ends_it_with_0_and_leaves_nothing(tmp_
         cwd=str(ROOT),
         dimensions=(40, 160),
         encoding="utf-8",
+        codec_errors="replace",  # What a terminal echoes comes in the middle of a character as well.
         timeout=MOMENT_SECONDS,
     )
     try:

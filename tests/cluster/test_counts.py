@@ -24,8 +24,8 @@ PAGE: Final = Path(__file__).parents[2] / "docs/holds.md"
 KUBECTL: Final = Path(sys.executable).with_name("kubectl")
 SHORT: Final = {"METADATA_SECONDS": "1", "RESYNC_SECONDS": "10"}
 SLEEP: Final = ["sleep", "600"]
-QUIET_SECONDS: Final = 45.0
-"""Some forty readings of the metadata, four resyncs, beats of a hold, and the end of an idle time."""
+QUIET_SECONDS: Final = 25.0
+"""Some twenty readings of the metadata, two resyncs, beats of a hold, and a reap that is owed all the while."""
 NEVER_REAPED: Final = {"idleTimeoutSeconds": 0}
 LAUNCHED: Final[dict[str, Any]] = {"launch": {"command": SLEEP}, **NEVER_REAPED}
 ROUTES: Final = {
@@ -81,7 +81,7 @@ def test_nothing_is_asked_of_paused_sprites_and_each_entry_of_the_wake_list_wake
     world.lab.clear_requests()
     world.start_operator(**SHORT)
     world.create("held", spriteName="held", attached=True, holdWanted=True, hold={"expireSeconds": 30}, **LAUNCHED)
-    world.create("reaped", spriteName="reaped", **LAUNCHED | {"idleTimeoutSeconds": 40})
+    world.create("reaped", spriteName="reaped", **LAUNCHED)
     world.create("lost", spriteName="lost", relaunch="OnLost", attached=True, **LAUNCHED)
     world.create("ending", spriteName="ending", **LAUNCHED)
     world.create("deleted", spriteName="deleted", **LAUNCHED)
@@ -92,6 +92,9 @@ def test_nothing_is_asked_of_paused_sprites_and_each_entry_of_the_wake_list_wake
     for name in [*quiet, *fresh]:
         world.lab.set_state(name, "cold" if name == "lost" else "warm")
     await_metadata(world, 3)
+    # Its idle time is over at once: nobody has watched it since it began.
+    world.patch("reaped", idleTimeoutSeconds=1)
+    world.await_reason("reaped", "ReapOwed")
     before = count_wakes(world, *quiet, *fresh)
     world.lab.clear_requests()
 

@@ -201,6 +201,7 @@ def attach_and_leave(commands: str, folder: Path, environment: dict[str, str]) -
         cwd=str(folder),
         dimensions=(40, 160),
         encoding="utf-8",
+        codec_errors="replace",  # What a terminal echoes comes in the middle of a character as well.
         timeout=MOMENT_SECONDS,
     )
     try:

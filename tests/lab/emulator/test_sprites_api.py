@@ -161,7 +161,10 @@ async def test_what_is_active_means_is_a_switch(
 async def test_the_listed_command_may_follow_an_exec(client: Client, emulator: EmulatorProcess) -> None:
     talk = await client.start("sh", "-c", "echo ready; exec sleep 1000", tty="true")
     await talk.hear_until(b"ready")
-    wait_until(lambda: emulator.processes("my-sprite")[0]["argv"][0], lambda word: word == "sleep")
+    # A process that is just becoming its command has no words for a moment.
+    wait_until(
+        lambda: [process["argv"][:1] for process in emulator.processes("my-sprite")], lambda one: one == [["sleep"]]
+    )
     assert emulator.list_sessions("my-sprite")[0]["command"] == "/usr/bin/sh -c echo ready; exec sleep 1000"
     emulator.switch(listed_command="current")
     assert emulator.list_sessions("my-sprite")[0]["command"] == "sleep 1000"
