@@ -68,8 +68,12 @@ def test_what_left_the_terminals_process_group_is_reported_with_the_proof_and_le
     names = ("server", "job", "adopted", "quiet", "clean")
     for name in names:
         world.await_reason(name, "Detached")
-    sleepers = {seconds: find_sleepers(world, seconds) for seconds in (98765431, 98765432, 98765433, 98765434)}
-    assert [len(found) for found in sleepers.values()] == [2, 2, 1, 1]
+    counts = {98765431: 2, 98765432: 2, 98765433: 1, 98765434: 1}
+    # A job becomes its command a moment after its session is seen.
+    await_true(
+        lambda: all(len(find_sleepers(world, seconds)) == count for seconds, count in counts.items()), "the jobs"
+    )
+    sleepers = {seconds: find_sleepers(world, seconds) for seconds in counts}
 
     for name in names:
         world.patch(name, terminated=True)
@@ -135,6 +139,7 @@ def test_many_that_are_deleted_at_once_are_searched_for_together_and_told_of_aft
         world.await_reason(f"box-{number}", "Detached")
         world.await_reason(f"other-{number}", "Detached")
     world.lab.clear_requests()
+    await_true(lambda: len(find_sleepers(world, 98765431)) == 1, "the job")
     (sleeper,) = find_sleepers(world, 98765431)
 
     for number in range(6):
