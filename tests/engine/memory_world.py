@@ -40,6 +40,7 @@ from controller.sprites.exec_frames import CommandResult
 from controller.sprites.token import Token
 from controller.tenure import Tenure
 from tests.engine.clocks import NOON
+from tests.support.json_patch import apply_operation
 
 NAMESPACE: Final = "default"
 LEASES: Final = "gateways"
@@ -491,7 +492,7 @@ class MemoryKube:
         assert any(operation["path"] == "/metadata/uid" for operation in operations)
         changed = copy.deepcopy(self.objects[name])
         for operation in operations:
-            _apply(changed, operation)
+            apply_operation(changed, operation)
         assert changed["spec"] == self.objects[name]["spec"]
         self.writes.append(f"{'swept' if subresource == 'status' else 'metadata'} {name}")
         return self._store(changed)
@@ -549,27 +550,6 @@ class MemoryKube:
         for watcher in self.watchers:
             asyncio.get_running_loop().call_soon(watcher, word)
         return copy.deepcopy(changed)
-
-
-def _apply(target: dict[str, Any], operation: Mapping[str, Any]) -> None:
-    """Apply one operation of a JSON patch, as an API server does."""
-    *path, last = operation["path"].split("/")[1:]
-    place: Any = target
-    for part in path:
-        place = place[int(part)] if isinstance(place, list) else place.get(part)
-        if place is None:
-            raise Invalid("The path is missing.")
-    match operation["op"]:
-        case "test":
-            found = place[int(last)] if isinstance(place, list) else place.get(last)
-            if found != operation["value"]:
-                raise Invalid("A test failed.")
-        case "add" if last == "-":
-            place.append(operation["value"])
-        case "add":
-            place[last] = operation["value"]
-        case "remove":
-            del place[int(last) if isinstance(place, list) else last]
 
 
 def _merge(known: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

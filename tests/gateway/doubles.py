@@ -36,6 +36,22 @@ RIGHTS = ("attach", "view", "takeover", "activity")
 SOON_SECONDS = 20
 
 
+class UnaskedKube:
+    """The fence's calls to the API server, each of which fails a test that does not answer it itself."""
+
+    async def get(self, namespace: str, name: str) -> dict[str, Any]:
+        raise AssertionError(f"{namespace}/{name} was read.")
+
+    async def patch_json(self, namespace: str, name: str, *_: Any, **__: Any) -> dict[str, Any]:
+        raise AssertionError(f"{namespace}/{name} was patched.")
+
+    async def get_lease(self, namespace: str, name: str, *_: Any, **__: Any) -> dict[str, Any]:
+        raise AssertionError(f"Lease {namespace}/{name} was read.")
+
+    async def put_lease(self, lease: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        raise AssertionError(f"Lease {lease['metadata']['name']} was written.")
+
+
 def build_object(uid: str = "uid-1", *, deleting: bool = False, **spec: Any) -> dict[str, Any]:
     """A terminal that runs, as the API server shows it."""
     metadata = {"name": NAME, "namespace": NAMESPACE, "uid": uid, "generation": 1}

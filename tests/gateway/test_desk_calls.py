@@ -31,6 +31,7 @@ from controller.kube.watching import Change, Relisted, Removed, Seen, Watch
 from controller.plan.fence import Lost, MovedOn, NotNow, ObjectGone, RuleSpoke
 from controller.plan.fence_ids import LEASE_ELSEWHERE, make_incarnation
 from controller.plan.fence_objects import LeaseView, NoLease, view_lease
+from tests.gateway.doubles import UnaskedKube
 
 
 @pytest.mark.parametrize(
@@ -66,24 +67,15 @@ def test_a_lease_is_written_over_the_very_version_that_was_read() -> None:
     assert view_lease(body) == LeaseView("uid-1", "7", "")
 
 
-class AbsentLeases:
+class AbsentLeases(UnaskedKube):
     """An API server on which no Lease is to be found."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
 
-    async def get(self, namespace: str, name: str) -> dict[str, Any]:
-        raise NotImplementedError
-
-    async def patch_json(self, *_: object, **__: object) -> dict[str, Any]:
-        raise NotImplementedError
-
     async def get_lease(self, namespace: str, name: str, *, timeout: timedelta) -> dict[str, Any]:
         self.asked.append((namespace, name))
         raise NotFound("x", status=404)
-
-    async def put_lease(self, lease: object, *, timeout: timedelta) -> dict[str, Any]:
-        raise NotImplementedError
 
 
 async def test_a_lease_that_lies_in_another_namespace_is_never_found_absent(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ from controller.kube.client import Page
 from controller.kube.errors import Conflict, Forbidden, KubeError, NotFound, ServerFault, TimedOut
 from controller.plan.fence_objects import ObjectView
 from controller.plan.fence_tenure import RULES
+from tests.gateway.doubles import UnaskedKube
 
 PLACE = Target("team-a", "one")
 
@@ -40,7 +41,7 @@ class VirtualClock:
             await asyncio.sleep(0)
 
 
-class LeaseServer:
+class LeaseServer(UnaskedKube):
     """An API server with Leases and a list of what is held; a call fails as it is told."""
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -63,9 +64,6 @@ class LeaseServer:
         if (error := self._enter("get")) is not None:
             raise error
         return self.objects[name]
-
-    async def patch_json(self, *_: object, **__: object) -> dict[str, Any]:
-        raise NotImplementedError
 
     async def list_pages(
         self, *, metadata_only: bool, namespaces: Sequence[str] | None = None, field_selector: str | None = None

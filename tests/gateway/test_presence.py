@@ -12,11 +12,13 @@ from controller.gateway.fence_calls import FenceCalls
 from controller.gateway.incarnation import Life
 from controller.gateway.presence import ACTIVITY_EVERY, Presences
 from controller.gateway.wishes import Target
-from controller.kube.errors import Invalid, Unreachable
+from controller.kube.errors import Unreachable
 from controller.plan.fence_objects import ExitEntry, LeaseView
 from controller.plan.fence_tenure import Term
 from controller.tenure import Tenure
+from tests.gateway.doubles import UnaskedKube
 from tests.gateway.test_desk_lease import VirtualClock
+from tests.support.json_patch import apply_operation
 
 ME = "gateway0"
 PLACE = Target("team-a", "one")
@@ -29,7 +31,7 @@ def read_session(**fields: Any) -> SessionStatus | None:
     return read_status({"session": LIVE | fields}).session
 
 
-class World:
+class World(UnaskedKube):
     """One object, and the presence of one process in it."""
 
     def __init__(self) -> None:
@@ -73,37 +75,10 @@ class World:
         assert subresource == "status"
         patched = copy.deepcopy(self.raw)
         for operation in operations:
-            _apply(patched, operation)
+            apply_operation(patched, operation)
         self.raw = patched
         self.writes += 1
         return copy.deepcopy(patched)
-
-    async def get_lease(self, namespace: str, name: str, *, timeout: timedelta) -> dict[str, Any]:
-        raise NotImplementedError
-
-    async def put_lease(self, lease: Mapping[str, Any], *, timeout: timedelta) -> dict[str, Any]:
-        raise NotImplementedError
-
-
-def _apply(raw: Any, operation: Mapping[str, Any]) -> None:
-    """Apply one operation, as far as presences use them."""
-    *path, last = operation["path"].removeprefix("/").split("/")
-    for part in path:
-        raw = raw[int(part)] if isinstance(raw, list) else raw[part]
-    key = (len(raw) if last == "-" else int(last)) if isinstance(raw, list) else last
-    match operation["op"]:
-        case "test":
-            found = raw[key] if isinstance(raw, list) else raw.get(key)
-            if found != operation["value"]:
-                raise Invalid("A test of the patch failed.", status=422)
-        case "add" if isinstance(raw, list):
-            raw.insert(key, operation["value"])
-        case "add" | "replace":
-            raw[key] = operation["value"]
-        case "remove":
-            del raw[key]
-        case other:
-            raise AssertionError(other)
 
 
 async def test_an_exit_is_told_at_once_and_once_with_whose_it_is() -> None:

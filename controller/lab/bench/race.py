@@ -197,7 +197,7 @@ class Race:
         await self._grant()
         for name in self._names:
             await self._make_terminal(name)
-        await self._until(self._are_live, "every terminal to have its session")
+        await self._until_told(self._are_live, "every terminal to have its session")
         await self._inputs.begin()
         await self._locks.begin()
 
@@ -346,18 +346,17 @@ class Race:
                 await plays[fault]()
             self.told = "nothing fails any more"
             await self._see_all_speak()
-            await self._until(lambda: _answer(self._hand.has_done_all), "every patch by hand")
+            await self._until(lambda: self._hand.has_done_all, "every patch by hand")
             if self.received >= self._size.inputs:
                 return
 
     async def _see_all_speak(self) -> None:
         """Wait until somebody came to speak at every terminal through every gateway."""
         before = {corner: corner.spoken for corner in self._find_corners()}
-
-        async def all_speak() -> bool:
-            return all(corner.spoken > spoken for corner, spoken in before.items())
-
-        await self._until(all_speak, "somebody to speak through each gateway")
+        await self._until(
+            lambda: all(corner.spoken > spoken for corner, spoken in before.items()),
+            "somebody to speak through each gateway",
+        )
         for gateway in self._gateways:
             gateway.check()
 
@@ -366,15 +365,13 @@ class Race:
             cut, late = self._first.line.counts, self._second.line.counts
             before = cut.cut_watches, late.delayed
             await self._clock.sleep(2 * WATCH_LATE)
-            await self._until(
-                lambda: _answer(cut.cut_watches > before[0] and late.delayed > before[1]), "the watches to be hit"
-            )
+            await self._until(lambda: cut.cut_watches > before[0] and late.delayed > before[1], "the watches to be hit")
 
     async def _hang(self) -> None:
         async with self._first.line.hanging(), self._second.line.hanging():
             before = self._count_hung()
             await self._clock.sleep(HANG)
-            await self._until(lambda: _answer(self._count_hung() > before), "the API server to be asked in vain")
+            await self._until(lambda: self._count_hung() > before, "the API server to be asked in vain")
 
     async def _land_late(self) -> None:
         """
@@ -389,9 +386,7 @@ class Race:
             kept, line = self._first.line.counts.kept_locks, self._first.line
             async with line.keeping_locks():
                 self._let_come(self._first)
-                await self._until(
-                    lambda: _answer(line.counts.kept_locks >= kept + len(self._names)), "locks to be on their way"
-                )
+                await self._until(lambda: line.counts.kept_locks >= kept + len(self._names), "locks to be on their way")
                 self._let_come(self._second)
                 await self._wait_for_successors(self._second)
                 for corner in self._find_corners(self._second):
@@ -434,14 +429,14 @@ class Race:
         async with self._speaking(self._first):
             wire = self._first.wire
             wire.stop()
-            await self._until(lambda: _answer(wire.kept_bytes > ON_THE_WAY_BYTES), "input to be on its way")
+            await self._until(lambda: wire.kept_bytes > ON_THE_WAY_BYTES, "input to be on its way")
             await self._first.kill()
             self._let_come(self._second)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._first.start())
                 await self._wait_for_successors(self._second)
                 before = self.received
-                await self._until(lambda: _answer(self.received > before), "the successors to type")
+                await self._until(lambda: self.received > before, "the successors to type")
             wire.flow()
         self._let_come(self._first)
 
@@ -461,16 +456,22 @@ class Race:
         """Wait until those who come through a gateway hold everything, and know it."""
         before = {corner: corner.spoken for corner in self._find_corners(gateway)}
         await self._until(
-            lambda: _answer(all(corner.spoken > spoken for corner, spoken in before.items())),
+            lambda: all(corner.spoken > spoken for corner, spoken in before.items()),
             f"somebody to speak everywhere through {gateway.name}",
         )
         await self._bounded(
             self._locks.wait_until_holding(gateway, self._names), f"{gateway.name} to take everything over"
         )
 
-    async def _until(self, is_true: Callable[[], Awaitable[bool]], what: str) -> None:
+    async def _until(self, is_true: Callable[[], bool], what: str) -> None:
+        async def ask() -> bool:
+            return is_true()
+
+        await self._until_told(ask, what)
+
+    async def _until_told(self, ask: Callable[[], Awaitable[bool]], what: str) -> None:
         async def look() -> None:
-            while not await is_true():
+            while not await ask():
                 await self._clock.sleep(POLL_INTERVAL)
 
         await self._bounded(look(), what)
@@ -518,7 +519,3 @@ class Race:
             writes=sum(one.claims + one.locks for one in counts),
             reasons=dict(sum((corner.reasons for corner in corners), Counter[str]())),
         )
-
-
-async def _answer(value: bool) -> bool:  # noqa: FBT001 - a question that is answered already
-    return value

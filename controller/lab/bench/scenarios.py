@@ -303,7 +303,7 @@ class Bench:
             stretch = await crowd.listen(self._size.talk, self._clock)
         cost = await meter.stop()
         return {
-            **measure_stretch(crowd, stretch),
+            **measure_stretch(crowd.through, crowd.direct, stretch),
             **measure_memory(gateway, len(numbers), before_mib=before_mib),
             "streams_writes": cost.operator_writes,
             **writes,

@@ -205,21 +205,24 @@ class Crowd:
         raise BenchFailed(f"Stream {number} could not be attached to: the gateway was not ready {ATTACH_TRIES} times.")
 
 
-def measure_stretch(crowd: Crowd, stretch: Stretch) -> Figures:
+def measure_stretch(
+    through_gateway: Mapping[int, Sink], read_directly: Mapping[int, Sink], stretch: Stretch
+) -> Figures:
     """
     Say how late frames were, what was lost, and what the gateway and we have cost.
 
     A gateway that does not get its core loses its Lease and lets go of everybody: then sockets have ended.
     """
-    terminals = len(crowd.through)
-    through = sorted(chain.from_iterable(_find_delays(sink, stretch) for sink in crowd.through.values()))
-    direct = sorted(chain.from_iterable(_find_delays(sink, stretch) for sink in crowd.direct.values()))
+    sinks = through_gateway.values()
+    through = sorted(chain.from_iterable(_find_delays(sink, stretch) for sink in sinks))
+    direct = sorted(chain.from_iterable(_find_delays(sink, stretch) for sink in read_directly.values()))
     added = sorted(
-        chain.from_iterable(_find_added(crowd.through[number], sink, stretch) for number, sink in crowd.direct.items())
+        chain.from_iterable(
+            _find_added(through_gateway[number], sink, stretch) for number, sink in read_directly.items()
+        )
     )
-    sinks = crowd.through.values()
     return {
-        "streams": terminals,
+        "streams": len(sinks),
         "streams_s": stretch.wall.total_seconds(),
         "streams_kb_per_s": FRAMES_PER_SECOND * FRAME_BYTES / 1000,
         "streams_frames": len(through),
@@ -235,7 +238,7 @@ def measure_stretch(crowd: Crowd, stretch: Stretch) -> Figures:
         "streams_sockets_ended": sum(sink.has_ended for sink in sinks),
         "streams_disordered_bytes": sum(sink.disordered_bytes for sink in sinks),
         "streams_gateway_cpu_percent": 100 * (stretch.gateway_cpu / stretch.wall),
-        "streams_gateway_cpu_percent_per_terminal": 100 * (stretch.gateway_cpu / stretch.wall) / terminals,
+        "streams_gateway_cpu_percent_per_terminal": 100 * (stretch.gateway_cpu / stretch.wall) / len(sinks),
         "streams_loader_cpu_percent": 100 * (stretch.loader_cpu / stretch.wall),
     }
 

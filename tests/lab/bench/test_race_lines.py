@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 from controller.lab.bench.race_lines import Wire
+from tests.lab.watching import until
 
 LIMIT_SECONDS = 5.0
 
@@ -54,9 +55,7 @@ async def test_what_somebody_sent_arrives_although_they_are_gone_by_then() -> No
     async with wired() as (wire, far, _, writer):
         wire.stop()
         writer.write(b"late")
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while wire.kept_bytes < 4:  # noqa: ASYNC110 - a wire has no event for it
-                await asyncio.sleep(0.01)
+        await until(lambda: wire.kept_bytes >= 4)
         writer.transport.abort()
         await asyncio.sleep(0.05)
         assert (bytes(far.got), far.ended) == (b"", False)
@@ -71,9 +70,7 @@ async def test_a_slow_wire_keeps_the_order_also_when_it_is_fast_again() -> None:
         loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
         with wire.slowed_down(timedelta(seconds=0.2)):
             writer.write(b"slow")
-            async with asyncio.timeout(LIMIT_SECONDS):
-                while not wire.slowed:  # noqa: ASYNC110 - likewise
-                    await asyncio.sleep(0.01)
+            await until(lambda: wire.slowed > 0)
         writer.write(b"fast")
         await far.until(b"slowfast")
 
