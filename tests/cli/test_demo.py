@@ -9,7 +9,7 @@ import pytest
 
 from controller.clock import SystemClock
 from tests.lab.watching import list_children, read_command
-from tests.support.commands import AGENTTERMINAL, MOMENT_SECONDS, ROOT, Sandbox, kill_quietly, running
+from tests.support.commands import AGENTTERMINAL, Sandbox, kill_quietly, open_terminal, running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.sprites, pytest.mark.timeout(240)]
 
@@ -119,16 +119,7 @@ async def test_without_a_terminal_it_tells_the_whole_story_in_plain_lines(tmp_pa
 
 async def test_on_a_terminal_a_live_table_shows_objects_sessions_and_processes(tmp_path: Path) -> None:
     sandbox = Sandbox(tmp_path)
-    terminal = pexpect.spawn(
-        AGENTTERMINAL[0],
-        [*AGENTTERMINAL[1:], "demo"],
-        env={**sandbox.environment, "TERM": "xterm-256color"},
-        cwd=str(ROOT),
-        dimensions=(40, 160),
-        encoding="utf-8",
-        codec_errors="replace",  # What a terminal echoes comes in the middle of a character as well.
-        timeout=MOMENT_SECONDS,
-    )
+    terminal = open_terminal([*AGENTTERMINAL, "demo"], environment={**sandbox.environment, "TERM": "xterm-256color"})
     try:
         terminal.expect("What the API server says, and what the kernel runs")
         terminal.expect(r"stubborn.*Detached.*\d+.*\d+.*trap")
@@ -170,16 +161,7 @@ async def test_ctrl_c_at_any_moment_ends_it_and_leaves_nothing(moment: str, tmp_
 
 async def test_ctrl_c_typed_at_a_terminal_ends_it_and_shows_the_cursor_again(tmp_path: Path) -> None:
     sandbox = Sandbox(tmp_path)
-    terminal = pexpect.spawn(
-        AGENTTERMINAL[0],
-        [*AGENTTERMINAL[1:], "demo"],
-        env={**sandbox.environment, "TERM": "xterm-256color"},
-        cwd=str(ROOT),
-        dimensions=(40, 160),
-        encoding="utf-8",
-        codec_errors="replace",  # What a terminal echoes comes in the middle of a character as well.
-        timeout=MOMENT_SECONDS,
-    )
+    terminal = open_terminal([*AGENTTERMINAL, "demo"], environment={**sandbox.environment, "TERM": "xterm-256color"})
     try:
         terminal.expect_exact("\x1b[?25l")
         terminal.expect_exact("kubectl wait aterm --all")

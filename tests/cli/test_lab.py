@@ -10,7 +10,16 @@ import pexpect
 import pytest
 
 from tests.lab.watching import list_children, read_command
-from tests.support.commands import AGENTTERMINAL, MOMENT_SECONDS, ROOT, Running, Sandbox, kill_quietly, running
+from tests.support.commands import (
+    AGENTTERMINAL,
+    MOMENT_SECONDS,
+    ROOT,
+    Running,
+    Sandbox,
+    kill_quietly,
+    open_terminal,
+    running,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.sprites, pytest.mark.timeout(240)]
 
@@ -66,16 +75,7 @@ async def test_however_it_ends_nothing_stays(death: signal.Signals, code: int, t
 
 async def test_ctrl_c_typed_at_a_terminal_ends_it_with_0_and_leaves_nothing(tmp_path: Path) -> None:
     sandbox = Sandbox(tmp_path)
-    terminal = pexpect.spawn(
-        AGENTTERMINAL[0],
-        [*AGENTTERMINAL[1:], "lab"],
-        env=dict(sandbox.environment),
-        cwd=str(ROOT),
-        dimensions=(40, 160),
-        encoding="utf-8",
-        codec_errors="replace",  # What a terminal echoes comes in the middle of a character as well.
-        timeout=MOMENT_SECONDS,
-    )
+    terminal = open_terminal([*AGENTTERMINAL, "lab"], environment=sandbox.environment)
     try:
         terminal.expect_exact(READY)
         sandbox.remember(terminal.pid)

@@ -20,7 +20,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.support.commands import MOMENT_SECONDS, ROOT, Sandbox
+from tests.support.commands import MOMENT_SECONDS, ROOT, Sandbox, open_terminal
 
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"(?:<!-- run: (?P<how>[^\n]*) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)```", re.DOTALL)
@@ -194,15 +194,10 @@ async def follow(block: Block, line: str, folder: Path, environment: dict[str, s
 
 def attach_and_leave(commands: str, folder: Path, environment: dict[str, str]) -> None:
     """Type commands that attach a real terminal, and leave it by the detach keys."""
-    terminal = pexpect.spawn(
-        "/bin/bash",
-        ["-euo", "pipefail", "-c", commands],
-        env={**environment, "TERM": "xterm-256color"},
-        cwd=str(folder),
-        dimensions=(40, 160),
-        encoding="utf-8",
-        codec_errors="replace",  # What a terminal echoes comes in the middle of a character as well.
-        timeout=MOMENT_SECONDS,
+    terminal = open_terminal(
+        ["/bin/bash", "-euo", "pipefail", "-c", commands],
+        environment={**environment, "TERM": "xterm-256color"},
+        folder=folder,
     )
     try:
         terminal.expect_exact("ctrl-p ctrl-q leaves it.")

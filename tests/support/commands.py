@@ -13,9 +13,11 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pexpect
 
 from controller.settings import environment, read_cache_folder
 from tests.lab.watching import is_alive, list_children, read_stat, until
@@ -154,6 +156,20 @@ async def running(folder: Path, *arguments: str, **environ: str) -> AsyncIterato
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.communicate()
+
+
+def open_terminal(command: Sequence[str], *, environment: Mapping[str, str], folder: Path = ROOT) -> pexpect.spawn:
+    """Run a command at a terminal of its own, as a person does; whoever opens it closes it."""
+    return pexpect.spawn(
+        command[0],
+        [*command[1:]],
+        env=dict(environment),
+        cwd=str(folder),
+        dimensions=(40, 160),
+        encoding="utf-8",
+        codec_errors="replace",  # What a terminal echoes comes in the middle of a character as well.
+        timeout=MOMENT_SECONDS,
+    )
 
 
 def kill_quietly(pid: int, number: signal.Signals) -> None:
