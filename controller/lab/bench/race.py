@@ -12,7 +12,7 @@ Source: docs/fence.md, "How it is tried".
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -37,6 +37,8 @@ from controller.lab.bench.race_watching import Hand, InputReader, LockWatcher
 READ_EVERY: Final = timedelta(milliseconds=300)
 WITHIN: Final = timedelta(seconds=60)
 """For anything that is awaited: more than twice what a takeover from a dead replica may take."""
+SETTLED_WITHIN: Final = timedelta(seconds=5)
+"""For locks to come to rest where nobody new comes."""
 
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 LEASES: Final = "/apis/coordination.k8s.io/v1"
@@ -446,11 +448,23 @@ class Race:
         async with self._still:
             for other in self._find_corners(*(set(self._gateways) - {gateway})):
                 await other.rest()
-            await self._bounded(self._locks.wait_until_holding(gateway, self._names), f"{gateway.name} to hold all")
+            await self._bounded(self._settle(gateway), f"{gateway.name} to hold all")
+            yield
+
+    async def _settle(self, gateway: RacingGateway) -> None:
+        """
+        Let nobody come to a gateway any more once it holds every lock.
+
+        A patch by hand from just before may still throw somebody out after the last one came: then they come again.
+        """
+        while True:
+            self._let_come(gateway)
+            await self._locks.wait_until_holding(gateway, self._names)
             for corner in self._find_corners(gateway):
                 await corner.rest()
-            await self._bounded(self._locks.wait_until_holding(gateway, self._names), f"{gateway.name} to hold all")
-            yield
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SETTLED_WITHIN.total_seconds()):
+                    return await self._locks.wait_until_holding(gateway, self._names)
 
     async def _wait_for_successors(self, gateway: RacingGateway) -> None:
         """Wait until those who come through a gateway hold everything, and know it."""
