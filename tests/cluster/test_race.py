@@ -96,6 +96,8 @@ async def test_no_input_of_an_older_epoch_arrives_after_the_first_of_a_newer_one
     assert verdict.epochs > 15
     assert takeovers[Kind.SAME] >= 2, takeovers
     assert takeovers[Kind.OTHER] >= 2, takeovers
-    assert takeovers[Kind.DEAD] >= 3 * SIZE.terminals, takeovers
+    # Each of the three that died was followed at each terminal, now and then by somebody who found its lock swept.
+    assert outcome.successions >= 3 * SIZE.terminals, takeovers
+    assert takeovers[Kind.DEAD] > 0, takeovers
     assert {fault for fault, times in outcome.faults.items() if times == 0} == set(), outcome.faults
     assert outcome.faults["proven_dead"] >= 3

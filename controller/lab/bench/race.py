@@ -107,6 +107,7 @@ class Outcome:
         stuck: People who were neither let speak nor sent away.
         locks: How many locks were written.
         takeovers: How long people asked until they spoke, by whom they took the terminal from.
+        successions: How often somebody held a terminal after a gateway that was proven dead.
         faults: How often each kind of fault took hold.
         writes: Of the gateways to the terminals.
         reasons: Why people were sent away who never spoke.
@@ -118,6 +119,7 @@ class Outcome:
     stuck: int
     locks: int
     takeovers: Mapping[Kind, Sequence[timedelta]]
+    successions: int
     faults: Mapping[str, int]
     writes: int
     reasons: Mapping[str, int]
@@ -516,6 +518,7 @@ class Race:
             stuck=sum(corner.stuck for corner in corners),
             locks=self._locks.book.count,
             takeovers=matched.takeovers,
+            successions=matched.successions,
             faults={
                 "watches_cut": sum(one.cut_watches for one in counts),
                 "watches_late": sum(one.delayed for one in counts),

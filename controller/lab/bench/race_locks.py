@@ -106,11 +106,14 @@ class Matched:
     Args:
         epochs: By sender.
         takeovers: How long those who came to speak had asked for it, by whom they took it from.
+        successions: How often somebody held a terminal after a gateway that was proven dead, also where its lock was
+            cleared before they came.
         unmatched: Locks that nobody's turn explains.
     """
 
     epochs: Mapping[str, Epoch]
     takeovers: Mapping[Kind, Sequence[timedelta]]
+    successions: int
     unmatched: int
 
 
@@ -134,10 +137,14 @@ def match(
         by_place.setdefault((turn.terminal, turn.gateway), []).append(turn)
     epochs: dict[str, Epoch] = {}
     takeovers: dict[Kind, list[timedelta]] = {kind: [] for kind in Kind}
-    unmatched = 0
+    successions = unmatched = 0
     for terminal, locks in book.items():
         last_of = {held.epoch.incarnation: place for place, held in enumerate(locks)}
         for place, held in enumerate(locks):
+            former = locks[place - 1] if place > 0 else None
+            was_last = former is not None and last_of[former.epoch.incarnation] == place - 1
+            follows_dead = former is not None and was_last and former.epoch.incarnation in dead
+            successions += follows_dead
             at_gateway = by_place.get((terminal, gateways.get(held.epoch.incarnation, "")), [])
             found = _find_turn(at_gateway, held.written)
             if found is None or found.sender in epochs:
@@ -145,11 +152,10 @@ def match(
                 continue
             epochs[found.sender] = held.epoch
             if found.spoke:
-                former = locks[place - 1] if place > 0 else None
-                was_last = former is not None and last_of[former.epoch.incarnation] == place - 1
-                kind = _judge_kind(former, held, found, dead=dead if was_last else frozenset())
-                takeovers[kind].append(found.answered - found.came)
-    return Matched(epochs, takeovers, unmatched)
+                takeovers[_judge_kind(former, held, found, follows_dead=follows_dead)].append(
+                    found.answered - found.came
+                )
+    return Matched(epochs, takeovers, successions, unmatched)
 
 
 def _find_turn(turns: Sequence[Turn], moment: datetime) -> Turn | None:
@@ -157,9 +163,9 @@ def _find_turn(turns: Sequence[Turn], moment: datetime) -> Turn | None:
     return turns[place] if place >= 0 and moment <= turns[place].answered else None
 
 
-def _judge_kind(former: Held | None, held: Held, turn: Turn, *, dead: Collection[str]) -> Kind:
+def _judge_kind(former: Held | None, held: Held, turn: Turn, *, follows_dead: bool) -> Kind:
     if former is None or (former.cleared is not None and former.cleared < turn.came):
         return Kind.NOBODY
-    if former.epoch.incarnation in dead:
+    if follows_dead:
         return Kind.DEAD
     return Kind.SAME if former.epoch.incarnation == held.epoch.incarnation else Kind.OTHER

@@ -237,7 +237,18 @@ def test_who_takes_over_from_a_gateway_that_died_only_later_takes_over_from_a_li
     ]
     turns = build_turns(("bert", "b", 1, 3), ("carl", "a", 4, 6))
 
-    takeovers = match({"t": locks}, turns, PLACES, ("gw-a",)).takeovers
+    matched = match({"t": locks}, turns, PLACES, ("gw-a",))
 
-    assert takeovers[Kind.OTHER] == [timedelta(seconds=2)] * 2
-    assert takeovers[Kind.DEAD] == []
+    assert matched.takeovers[Kind.OTHER] == [timedelta(seconds=2)] * 2
+    assert matched.takeovers[Kind.DEAD] == []
+    assert matched.successions == 0
+
+
+@pytest.mark.parametrize(("cleared", "kind"), [(8, Kind.DEAD), (2, Kind.NOBODY)])
+def test_who_finds_the_lock_of_a_dead_gateway_swept_succeeds_it_without_taking_over(cleared: float, kind: Kind) -> None:
+    locks = [Held("t", Epoch(3, "gw-a"), "s3", at(0), at(cleared)), Held("t", Epoch(7, "gw-b"), "s7", at(8.5))]
+
+    matched = match({"t": locks}, build_turns(("bert", "b", 3, 9)), PLACES, ("gw-a",))
+
+    assert {kind: len(times) for kind, times in matched.takeovers.items() if times} == {kind: 1}
+    assert matched.successions == 1
