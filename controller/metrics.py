@@ -325,6 +325,83 @@ def _build_family(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:
 
 
 @dataclass(frozen=True, slots=True)
+class CallMetrics:
+    """What operator and gateway count alike, so that one query reads both: their calls, and how they keep up."""
+
+    sprites_calls: Counter
+    sprites_call_duration: Histogram
+    kube_calls: Counter
+    kube_call_duration: Histogram
+    loop_lag: Gauge
+
+    def count_sprites_call(self, route: str, cause: str, outcome: str, duration: timedelta) -> None:
+        """Count one exchange with the Sprites API; a socket counts until it is announced."""
+        route = _admit(route, ROUTES)
+        self.sprites_calls.labels(route, _admit(cause, CAUSES), _admit(outcome, SPRITES_OUTCOMES)).inc()
+        self.sprites_call_duration.labels(route).observe(duration.total_seconds())
+
+    def count_kube_call(self, verb: str, resource: str, outcome: str, duration: timedelta) -> None:
+        """Count one exchange with the Kubernetes API."""
+        verb = _admit(verb, VERBS)
+        self.kube_calls.labels(verb, _admit(resource, RESOURCES), _admit(outcome, KUBE_OUTCOMES)).inc()
+        self.kube_call_duration.labels(verb).observe(duration.total_seconds())
+
+    def note_loop_lag(self, lag: timedelta) -> None:
+        """Note by how much the event loop was late just now."""
+        self.loop_lag.set(lag.total_seconds())
+
+
+def build_call_metrics(registry: CollectorRegistry) -> CallMetrics:
+    """Add what every process of ours counts to a registry: the process itself, its version, and its calls."""
+    ProcessCollector(registry=registry)
+    build = Gauge("agentterminal_build_info", "1, with the version that runs.", ["version"], registry=registry)
+    build.labels(__version__).set(1)
+    return CallMetrics(
+        sprites_calls=Counter(
+            "agentterminal_sprites_calls_total",
+            "Calls to the Sprites API, by route, cause and outcome.",
+            ["route", "cause", "outcome"],
+            registry=registry,
+        ),
+        sprites_call_duration=Histogram(
+            "agentterminal_sprites_call_duration_seconds",
+            "How long a call to the Sprites API took.",
+            ["route"],
+            buckets=_QUICK,
+            registry=registry,
+        ),
+        kube_calls=Counter(
+            "agentterminal_kube_calls_total",
+            "Calls to the Kubernetes API, by verb, resource and outcome.",
+            ["verb", "resource", "outcome"],
+            registry=registry,
+        ),
+        kube_call_duration=Histogram(
+            "agentterminal_kube_call_duration_seconds",
+            "How long a call to the Kubernetes API took.",
+            ["verb"],
+            buckets=_QUICK,
+            registry=registry,
+        ),
+        loop_lag=Gauge(
+            "agentterminal_loop_lag_seconds",
+            "By how much the event loop was late when it was last measured.",
+            registry=registry,
+        ),
+    )
+
+
+CALL_LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "agentterminal_build_info": {"version": ("the version that runs",)},
+    "agentterminal_sprites_calls_total": {"route": ROUTES, "cause": CAUSES, "outcome": SPRITES_OUTCOMES},
+    "agentterminal_sprites_call_duration_seconds": {"route": ROUTES},
+    "agentterminal_kube_calls_total": {"verb": VERBS, "resource": RESOURCES, "outcome": KUBE_OUTCOMES},
+    "agentterminal_kube_call_duration_seconds": {"verb": VERBS},
+}
+"""Their labels, each with its closed list of values."""
+
+
+@dataclass(frozen=True, slots=True)
 class Metrics:
     """
     Every metric of the operator, in a registry of its own.
@@ -333,16 +410,13 @@ class Metrics:
     """
 
     registry: CollectorRegistry
+    calls: CallMetrics
     leader: Gauge
     reconciles: Counter
     reconcile_duration: Histogram
     queue_depth: Gauge
     wait: Histogram
-    sprites_calls: Counter
-    sprites_call_duration: Histogram
     sprites_wakes: Counter
-    kube_calls: Counter
-    kube_call_duration: Histogram
     kills: Counter
     kill_proof: Histogram
     leftovers: Counter
@@ -350,7 +424,6 @@ class Metrics:
     adoptions: Counter
     watch_age: Gauge
     watch_unchecked: Gauge
-    loop_lag: Gauge
     breakers_open: Gauge
     hold_calls: Counter
     held_seconds: Counter
@@ -381,9 +454,7 @@ class Metrics:
 
     def count_sprites_call(self, route: str, cause: str, outcome: str, duration: timedelta) -> None:
         """Count one exchange with the Sprites API."""
-        route = _admit(route, ROUTES)
-        self.sprites_calls.labels(route, _admit(cause, CAUSES), _admit(outcome, SPRITES_OUTCOMES)).inc()
-        self.sprites_call_duration.labels(route).observe(duration.total_seconds())
+        self.calls.count_sprites_call(route, cause, outcome, duration)
 
     def count_wake(self, cause: str) -> None:
         """Count one call that may wake a paused sprite, and so cost money."""
@@ -391,9 +462,11 @@ class Metrics:
 
     def count_kube_call(self, verb: str, resource: str, outcome: str, duration: timedelta) -> None:
         """Count one exchange with the Kubernetes API."""
-        verb = _admit(verb, VERBS)
-        self.kube_calls.labels(verb, _admit(resource, RESOURCES), _admit(outcome, KUBE_OUTCOMES)).inc()
-        self.kube_call_duration.labels(verb).observe(duration.total_seconds())
+        self.calls.count_kube_call(verb, resource, outcome, duration)
+
+    def note_loop_lag(self, lag: timedelta) -> None:
+        """Note by how much the event loop was late just now."""
+        self.calls.note_loop_lag(lag)
 
     def count_kill(self, verdict: KillVerdict, proof: timedelta | None = None) -> None:
         """
@@ -444,9 +517,6 @@ class Metrics:
 def build_metrics() -> Metrics:
     """Build every metric at zero, in a fresh registry: two operators in one process do not mix."""
     registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    build = Gauge("agentterminal_build_info", "1, with the version that runs.", ["version"], registry=registry)
-    build.labels(__version__).set(1)
     at_scrape = _AtScrape()
     registry.register(at_scrape)
 
@@ -461,6 +531,7 @@ def build_metrics() -> Metrics:
 
     metrics = Metrics(
         registry=registry,
+        calls=build_call_metrics(registry),
         leader=gauge("leader", "1 while this process leads and acts, 0 while it stands by."),
         reconciles=counter("reconciles_total", "Visits of objects, by how they ended.", "result"),
         reconcile_duration=histogram("reconcile_duration_seconds", "How long one visit of an object took.", _QUICK),
@@ -468,23 +539,7 @@ def build_metrics() -> Metrics:
         wait=histogram(
             "queue_wait_seconds", "How long a visit or a call waited before it began, by what for.", _WAITS, "cause"
         ),
-        sprites_calls=counter(
-            "sprites_calls_total", "Calls to the Sprites API, by route, cause and outcome.", "route", "cause", "outcome"
-        ),
-        sprites_call_duration=histogram(
-            "sprites_call_duration_seconds", "How long a call to the Sprites API took.", _QUICK, "route"
-        ),
         sprites_wakes=counter("sprites_wakes_total", "Calls that may have woken a paused sprite, by cause.", "cause"),
-        kube_calls=counter(
-            "kube_calls_total",
-            "Calls to the Kubernetes API, by verb, resource and outcome.",
-            "verb",
-            "resource",
-            "outcome",
-        ),
-        kube_call_duration=histogram(
-            "kube_call_duration_seconds", "How long a call to the Kubernetes API took.", _QUICK, "verb"
-        ),
         kills=counter("kills_total", "Kills, by what they came to.", "verdict"),
         kill_proof=histogram("kill_proof_seconds", "From the question to the proof that it is dead.", _PATIENT),
         leftovers=counter("leftovers_total", "Killed sessions, by what was found of their processes.", "result"),
@@ -494,7 +549,6 @@ def build_metrics() -> Metrics:
         watch_unchecked=gauge(
             "watch_unchecked_seconds", "Since when the watch was not compared with a complete list of the API server."
         ),
-        loop_lag=gauge("loop_lag_seconds", "By how much the event loop was late when it was last measured."),
         breakers_open=gauge(
             "breakers_open", "Tokens whose sprites are refused (401, 404) many at once: nothing is believed or started."
         ),
@@ -540,7 +594,7 @@ def _admit(value: str, allowed: tuple[str, ...]) -> str:
 
 
 DESCRIBED_LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "agentterminal_build_info": {"version": ("the version that runs",)},
+    **CALL_LABELS,
     "agentterminal_objects": {"situation": tuple(Situation)},
     "agentterminal_conditions": {"type": tuple(ConditionType), "status": tuple(ConditionStatus)},
     "agentterminal_kills_open": {"stage": tuple(KillStage)},
@@ -553,11 +607,7 @@ DESCRIBED_LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "agentterminal_queue_wait_seconds": {"cause": tuple(WaitCause)},
     "agentterminal_reconciles_total": {"result": tuple(ReconcileResult)},
-    "agentterminal_sprites_calls_total": {"route": ROUTES, "cause": CAUSES, "outcome": SPRITES_OUTCOMES},
-    "agentterminal_sprites_call_duration_seconds": {"route": ROUTES},
     "agentterminal_sprites_wakes_total": {"cause": CAUSES},
-    "agentterminal_kube_calls_total": {"verb": VERBS, "resource": RESOURCES, "outcome": KUBE_OUTCOMES},
-    "agentterminal_kube_call_duration_seconds": {"verb": VERBS},
     "agentterminal_kills_total": {"verdict": tuple(KillVerdict)},
     "agentterminal_launches_total": {"result": tuple(LaunchResult)},
     "agentterminal_leftovers_total": {"result": tuple(LeftoversFinding)},

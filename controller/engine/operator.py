@@ -354,7 +354,7 @@ class Operator:
 
     def _take_sample(self, lag: timedelta) -> None:
         """Bring up to date, once a second, what nobody tells by itself."""
-        self._metrics.loop_lag.set(lag.total_seconds())
+        self._metrics.note_loop_lag(lag)
         lost = self._events.counts.dropped + self._events.counts.failed
         self._metrics.events_dropped.inc(lost - self._events_lost)
         self._events_lost = lost

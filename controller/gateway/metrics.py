@@ -2,8 +2,8 @@
 What the gateway counts about its doors.
 
 Problem and promise are those of `controller.metrics`: closed labels, no name, no address and no error text in any, and
-zeros from the start. The labels are the enums of this room; what the process asks of the Kubernetes API is counted
-under the same names as the operator's.
+zeros from the start. The labels are the enums of this room; what the process asks of both APIs is counted as the
+operator's is, under the same names.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,25 +15,15 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from controller import __version__
 from controller.api.session import Cause
 from controller.gateway.chair import Former
 from controller.gateway.refusals import RefusalCause
 from controller.gateway.stream import BOUNDS_SECONDS, BothDelays, RefusedFor
 from controller.gateway.terminals import EndCause
 from controller.gateway.wishes import Route
-from controller.metrics import (
-    CAUSES,
-    KUBE_OUTCOMES,
-    OTHER,
-    RESOURCES,
-    ROUTES,
-    SPRITES_OUTCOMES,
-    VERBS,
-)
+from controller.metrics import CALL_LABELS, CallMetrics, build_call_metrics
 from controller.plan.fence_closing import Ending
 from controller.sprites.reports import Route as SpritesRoute
 from controller.sprites.reports import Settled
@@ -49,7 +39,7 @@ ANSWERS: Final = (OK, *RefusalCause)
 DIRECTIONS: Final = (IN, OUT)
 
 LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "agentterminal_build_info": {"version": ("the version that runs",)},
+    **CALL_LABELS,
     "agentterminal_gateway_requests_total": {"route": tuple(Route), "answer": ANSWERS},
     "agentterminal_gateway_sockets_ended_total": {"cause": tuple(EndCause)},
     "agentterminal_gateway_endings_total": {"ending": tuple(Ending)},
@@ -57,10 +47,6 @@ LABELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "agentterminal_gateway_bytes_total": {"direction": DIRECTIONS},
     "agentterminal_gateway_delay_seconds": {"direction": DIRECTIONS},
     "agentterminal_gateway_frames_refused_total": {"cause": tuple(RefusedFor)},
-    "agentterminal_kube_calls_total": {"verb": VERBS, "resource": RESOURCES, "outcome": KUBE_OUTCOMES},
-    "agentterminal_kube_call_duration_seconds": {"verb": VERBS},
-    "agentterminal_sprites_calls_total": {"route": ROUTES, "cause": CAUSES, "outcome": SPRITES_OUTCOMES},
-    "agentterminal_sprites_call_duration_seconds": {"route": ROUTES},
 }
 """Every label and its closed list of values."""
 
@@ -108,6 +94,7 @@ class GatewayMetrics:
     """Every metric of the doors, in a registry to which the rooms behind them may add theirs."""
 
     registry: CollectorRegistry
+    calls: CallMetrics
     requests: Counter
     admission: Histogram
     sockets: Gauge
@@ -118,12 +105,7 @@ class GatewayMetrics:
     undrained_bytes: Counter
     carried: Counter
     refused_frames: Counter
-    kube_calls: Counter
-    kube_call_duration: Histogram
-    sprites_calls: Counter
-    sprites_call_duration: Histogram
     watch_silent: Gauge
-    loop_lag: Gauge
     delays: BothDelays
     """How long frames stay here: whoever carries them counts it there."""
 
@@ -163,19 +145,15 @@ class GatewayMetrics:
 
     def count_kube_call(self, verb: str, resource: str, outcome: str, duration: timedelta) -> None:
         """Count one exchange with the Kubernetes API."""
-        verb = _admit(verb, VERBS)
-        self.kube_calls.labels(verb, _admit(resource, RESOURCES), _admit(outcome, KUBE_OUTCOMES)).inc()
-        self.kube_call_duration.labels(verb).observe(duration.total_seconds())
+        self.calls.count_kube_call(verb, resource, outcome, duration)
 
     def count_sprites_call(self, route: str, cause: str, outcome: str, duration: timedelta) -> None:
         """Count one exchange with the Sprites API; a socket counts until it is announced."""
-        route = _admit(route, ROUTES)
-        self.sprites_calls.labels(route, _admit(cause, CAUSES), _admit(outcome, SPRITES_OUTCOMES)).inc()
-        self.sprites_call_duration.labels(route).observe(duration.total_seconds())
+        self.calls.count_sprites_call(route, cause, outcome, duration)
 
     def note_loop_lag(self, lag: timedelta) -> None:
         """Note by how much the event loop was late just now."""
-        self.loop_lag.set(lag.total_seconds())
+        self.calls.note_loop_lag(lag)
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Render everything for a scrape: the body, and the content type that `Accept` chose."""
@@ -194,13 +172,11 @@ class GatewayMetrics:
 def build_gateway_metrics() -> GatewayMetrics:
     """Build every metric at zero, in a fresh registry."""
     registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    build = Gauge("agentterminal_build_info", "1, with the version that runs.", ["version"], registry=registry)
-    build.labels(__version__).set(1)
     delays = BothDelays()
     registry.register(_Delayed(delays))
     metrics = GatewayMetrics(
         registry=registry,
+        calls=build_call_metrics(registry),
         delays=delays,
         requests=Counter(
             "agentterminal_gateway_requests_total",
@@ -256,40 +232,9 @@ def build_gateway_metrics() -> GatewayMetrics:
             ["cause"],
             registry=registry,
         ),
-        kube_calls=Counter(
-            "agentterminal_kube_calls_total",
-            "Calls to the Kubernetes API, by verb, resource and outcome.",
-            ["verb", "resource", "outcome"],
-            registry=registry,
-        ),
-        kube_call_duration=Histogram(
-            "agentterminal_kube_call_duration_seconds",
-            "How long a call to the Kubernetes API took.",
-            ["verb"],
-            buckets=_BUCKETS,
-            registry=registry,
-        ),
-        sprites_calls=Counter(
-            "agentterminal_sprites_calls_total",
-            "Calls to the Sprites API, by route, cause and outcome.",
-            ["route", "cause", "outcome"],
-            registry=registry,
-        ),
-        sprites_call_duration=Histogram(
-            "agentterminal_sprites_call_duration_seconds",
-            "How long a call to the Sprites API took.",
-            ["route"],
-            buckets=_BUCKETS,
-            registry=registry,
-        ),
         watch_silent=Gauge(
             "agentterminal_gateway_watch_silent_seconds",
             "For how long the watch of the terminals has told nothing, bookmarks included, which come once a minute.",
-            registry=registry,
-        ),
-        loop_lag=Gauge(
-            "agentterminal_loop_lag_seconds",
-            "By how much the event loop was late when it was last measured.",
             registry=registry,
         ),
     )
@@ -306,12 +251,8 @@ def build_gateway_metrics() -> GatewayMetrics:
     for direction in DIRECTIONS:
         metrics.carried.labels(direction)
     for wanted in (Cause.ATTACH, Cause.VIEW):
-        metrics.sprites_calls.labels(SpritesRoute.ATTACH_SESSION, wanted, Settled.SUCCESS)
+        metrics.calls.sprites_calls.labels(SpritesRoute.ATTACH_SESSION, wanted, Settled.SUCCESS)
     return metrics
-
-
-def _admit(value: str, allowed: tuple[str, ...]) -> str:
-    return value if value in allowed else OTHER
 
 
 def render_gateway_metrics() -> str:
