@@ -5,7 +5,8 @@ Problem: a hundred terminals on one sprite must not ask a hundred times, and an 
 question arose does not answer it. Promise: one call at a time per question; who asks while it runs shares it if it
 started late enough, and else shares the next one. Metadata is read per token (pages of 50, which never wake a sprite),
 session lists per sprite. A failed look answers those who asked and spoils nothing that was known. While a token's
-breaker is open nothing is asked but the list of sprites, every 30 s, and a list that does not close it is forgotten.
+breaker is open nothing is asked but the list of sprites, every 30 s, and one sprite that this list puts on trial; one
+that shows nothing we know is forgotten.
 """
 
 import asyncio
@@ -27,8 +28,11 @@ from controller.plan.breaker import (
     REFUSALS,
     Breaker,
     describe_incident,
+    is_on_trial,
+    judge_for,
     may_call,
     note_answer,
+    note_call,
     note_listing,
     probe_in,
     was_closed_since,
@@ -122,7 +126,7 @@ class SpriteObserver:
         per_second: The budget of calls per token.
         on_change: Told the sprite's name whenever its state or id was seen to change, or while it is seen cold.
         find_stakes: Names the sprites in which objects that use a token (its fingerprint) have something to lose.
-        on_breaker: Told the fingerprint of a token whose breaker has opened or closed.
+        on_breaker: Told the fingerprint of a token whose breaker has opened or closed, or has sprites on trial.
         on_wake: Told the cause of each call that found a sprite paused and got through to it.
         on_wait: Told for how long each call has waited for its turn in the budget.
     """
@@ -160,10 +164,10 @@ class SpriteObserver:
             since: Monotonic.
         """
         book = self._book(token)
-        if book.breaker.is_open:
+        if self.breaker(token, name).is_open:
             return self._refuse_look(book)
         answer = await book.listings.get(since, lambda: self._list_sprites(book))
-        if self.breaker(token).is_open:
+        if self.breaker(token, name).is_open:
             # It has opened while this was on its way.
             return self._refuse_look(book)
         if isinstance(answer, LookFailed):
@@ -184,7 +188,7 @@ class SpriteObserver:
         """Give what the last listing said, without asking anybody; nothing while nothing is believed."""
         book = self._book(token)
         listing = book.listing
-        if book.breaker.is_open or listing is None:
+        if self.breaker(token, name).is_open or listing is None:
             return NOT_LOOKED
         if name not in listing.sprites:
             return self._recall_newcomer(book, listing, name, wanted_id)
@@ -251,13 +255,19 @@ class SpriteObserver:
 
         Raises:
             SpritesError: The call's own, after it was weighed; or, with nothing sent, what `enter` raises.
+            Incident: Also where the call was the one on trial, and was refused.
         """
+        book = self._book(token)
         try:
-            await self.enter(token, priority)
+            await self._enter(book, priority, name)
             self.note_wake(token, name, cause)
             yield self._clock.monotonic()
         except SpritesError as error:
+            was_tried = is_on_trial(book.breaker, name)
             self.note_failure(token, name, error)
+            if was_tried and error.failure in REFUSALS:
+                # The incident goes on, and is what there is to say; a refusal would be told anew with every trial.
+                raise self._describe_barred(book) from error
             raise
 
     async def enter(self, token: Token, priority: Priority) -> None:
@@ -270,20 +280,27 @@ class SpriteObserver:
         """
         await self._enter(self._book(token), priority)
 
-    async def _enter(self, book: _TokenBook, priority: Priority, cause: Cause | None = None) -> None:
+    async def _enter(
+        self, book: _TokenBook, priority: Priority, sprite: str | None = None, *, cause: Cause | None = None
+    ) -> None:
         """Wait for a turn; whoever waited is told of an incident that has begun meanwhile."""
-        self._demand_closed(book, cause)
+        self._demand_closed(book, sprite, cause)
         begun = self._clock.monotonic()
         try:
             await book.limiter.enter(priority)
         except Paused as paused:
             raise Throttled(str(paused), retry_after=paused.left) from None
         self._on_wait(self._clock.monotonic() - begun)
-        self._demand_closed(book, cause)
+        self._demand_closed(book, sprite, cause)
+        if sprite is not None:
+            book.breaker = note_call(book.breaker, sprite)
 
-    def _demand_closed(self, book: _TokenBook, cause: Cause | None) -> None:
-        if book.breaker.is_open and (cause is None or not may_call(book.breaker, cause)):
-            raise Incident(describe_incident(book.breaker), retry_after=self._find_probe(book))
+    def _demand_closed(self, book: _TokenBook, sprite: str | None, cause: Cause | None) -> None:
+        if not may_call(book.breaker, cause, sprite):
+            raise self._describe_barred(book)
+
+    def _describe_barred(self, book: _TokenBook) -> Incident:
+        return Incident(describe_incident(book.breaker), retry_after=self._find_probe(book))
 
     def note_failure(self, token: Token, name: str, error: SpritesError) -> None:
         """Weigh a call about one sprite that failed: keep to what a 429 asked for, and count refusals."""
@@ -302,9 +319,10 @@ class SpriteObserver:
 
     # --- the breaker --------------------------------------------------------------------------------------------------
 
-    def breaker(self, token: Token) -> Breaker:
-        """Tell what the answers to a token come to."""
-        return self._book(token).breaker
+    def breaker(self, token: Token, sprite: str | None = None) -> Breaker:
+        """Tell what the answers to a token come to; for the one sprite that is asked on trial it is closed."""
+        breaker = self._book(token).breaker
+        return breaker if sprite is None else judge_for(breaker, sprite)
 
     def count_open(self) -> int:
         """Count the tokens whose platform has an incident."""
@@ -315,13 +333,14 @@ class SpriteObserver:
         self._set_breaker(book, note_answer(book.breaker, name, failure, known=known, now=self._clock.monotonic()))
 
     def _set_breaker(self, book: _TokenBook, breaker: Breaker) -> None:
-        was_open, book.breaker = book.breaker.is_open, breaker
+        former, book.breaker = book.breaker, breaker
+        was_open = former.is_open
         book.is_troubled = book.is_troubled or breaker.is_open
         if breaker.is_open and not was_open:
             log.warning(describe_incident(breaker), extra={"sprites": len(breaker.refused)})
         elif was_open and not breaker.is_open:
             log.info("The incident of the Sprites API is over; what waited goes on.")
-        if was_open is not breaker.is_open:
+        if was_open is not breaker.is_open or former.on_trial < breaker.on_trial:
             self._on_breaker(book.token.fingerprint)
 
     def _find_known(self, book: _TokenBook) -> frozenset[str]:
@@ -339,8 +358,11 @@ class SpriteObserver:
         stakes = self._find_stakes(book.token.fingerprint)
         known = self._find_known(book) if stakes else ()
         self._set_breaker(book, note_listing(book.breaker, names, known=known, now=self._clock.monotonic()))
-        if book.breaker.is_open:
+        if book.breaker.is_open and not book.breaker.on_trial:
             return False
+        if book.breaker.blind:
+            # It says where these sprites are, and nothing of those that we know.
+            return True
         for name in (book.listed | set(stakes)) - names:
             book.absent.setdefault(name, started)
         book.listed |= names
@@ -425,7 +447,7 @@ class SpriteObserver:
     async def _list_sprites(self, book: _TokenBook) -> tuple[timedelta, _Listing | LookFailed]:
         started = self._clock.monotonic()
         try:
-            await self._enter(book, Priority.NORMAL, Cause.METADATA)
+            await self._enter(book, Priority.NORMAL, cause=Cause.METADATA)
             started = book.asked = self._clock.monotonic()
             sprites = await self._client.list_sprites(book.token, cause=Cause.METADATA)
         except SpritesError as error:
@@ -444,8 +466,11 @@ class SpriteObserver:
         return started, listing
 
     def _fail(self, book: _TokenBook, name: str, error: SpritesError, started: timedelta) -> LookFailed:
+        was_tried = is_on_trial(book.breaker, name)
         self._slow_down(book, error)
         self._note_answer(book, name, error.failure)
+        if was_tried and error.failure in REFUSALS:
+            return self._refuse_look(book)
         return _describe_failure(error, started)
 
     @staticmethod
@@ -469,7 +494,7 @@ class SpriteObserver:
     async def _get_sprite(self, book: _TokenBook, name: str) -> tuple[timedelta, SpriteLook]:
         started = self._clock.monotonic()
         try:
-            await self._enter(book, Priority.NORMAL)
+            await self._enter(book, Priority.NORMAL, name)
             started = self._clock.monotonic()
             sprite = await self._client.get_sprite(book.token, name, cause=Cause.METADATA)
         except NotFound as error:
@@ -495,14 +520,16 @@ class SpriteObserver:
         if wanted_id is not None and all(other.id != wanted_id for other in listing.sprites.values()):
             first = max(book.missing.setdefault(wanted_id, listing.started), book.breaker.closed_since)
             confirmed = listing.started - first >= AWAY_IS_SURE_AFTER and was_closed_since(book.breaker, first)
-        return SpriteAway(listing.started, listing.read_time, confirmed=confirmed, successor=sprite)
+        return SpriteAway(
+            listing.started, listing.read_time, confirmed=confirmed, successor=sprite, blind=book.breaker.blind
+        )
 
     async def _list_sessions(
         self, book: _TokenBook, sprite: _SpriteBook, name: str, cause: Cause
     ) -> tuple[timedelta, SessionsLook]:
         started, was_paused = self._clock.monotonic(), False
         try:
-            await self._enter(book, Priority.PROOF if cause in _URGENT else Priority.NORMAL)
+            await self._enter(book, Priority.PROOF if cause in _URGENT else Priority.NORMAL, name)
             started = self._clock.monotonic()
             sprite.last_wake_time = self._clock.now()
             was_paused = self._is_paused(book, name)

@@ -352,7 +352,7 @@ class Visit:
             idle_after=resolve_rules(self._spec.hold, tools.hold).idle_window,
             processes=self._processes,
             began=self._began,
-            breaker=CLOSED if self._token is None else tools.observer.breaker(self._token),
+            breaker=CLOSED if self._token is None else tools.observer.breaker(self._token, self._spec.sprite_name),
             view=self._view,
             dead=tools.leases.dead,
             gone=self._find_gone(),

@@ -4,7 +4,16 @@ The breaker of one token: telling an incident of the platform from the end of on
 Problem: in an incident the platform answers 401 or 404 for everything, or lists nothing; believed word by word, that
 would prove every session dead, drop every finalizer and launch everything anew. Promise: when several sprites are
 refused at once nothing is proven, forgotten or launched, and hardly anything is asked; one sprite that is gone opens
-nothing; and it closes by itself with the first list that shows a sprite we know.
+nothing; and it closes by itself, once a list shows a sprite we know.
+
+Where such a list shows sprites that were refused, it contradicts what their own routes said, and a list alone must not
+settle that: it would close the breaker, all would be refused again, and it would open again, every 30 s. So the list
+puts them on trial. The first of them about which anything is to be asked is let through, and only its success closes
+the breaker; its refusal ends the trial until the next list. Where nobody has anything to ask for as long as that,
+nothing is at risk, and it closes.
+
+A token with one or two sprites cannot have several refused, so its breaker never opens. There a list that shows none of
+them is believed for what it shows, and proves nothing of what it lacks: see `Breaker.blind`.
 
 Somebody who deletes all sprites of an organization looks just like an incident. Two things tell them apart without
 believing either too soon: where no session is recorded that could be lost, nothing needs protection and a list is
@@ -51,6 +60,11 @@ class Breaker:
         closed_since: Since when it has been closed without a break, as long as it is.
         strangers: While it is open, the sprites that all lists since `strangers_since` have shown.
         strangers_since: When the first of these lists came.
+        on_trial: While it is open, the sprites that were refused and that the last list shows: one of them is asked.
+        tried_since: Since when they are on trial.
+        tried: The one that is asked; None while nobody had anything to ask.
+        blind: The last list showed nothing of what is known, and too little is known to call that an incident. What is
+            missing from such a list is not gone for sure: an incident of a small organization looks just so.
     """
 
     refused: Mapping[str, timedelta] = field(default_factory=dict)
@@ -58,6 +72,10 @@ class Breaker:
     closed_since: timedelta = timedelta.min
     strangers: frozenset[str] = frozenset()
     strangers_since: timedelta = timedelta.min
+    on_trial: frozenset[str] = frozenset()
+    tried_since: timedelta = timedelta.min
+    tried: str | None = None
+    blind: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -89,7 +107,8 @@ def note_answer(
     Weigh the answer to one call about one sprite.
 
     Only 401 and 404 count as refusals; any other failure says nothing either way. A success takes the sprite's refusal
-    back, and does not close a breaker that is open: a call that was under way before may still succeed.
+    back. It closes a breaker that is open only where it answers the call on trial: one that was under way before may
+    still succeed.
 
     Args:
         breaker: What was known.
@@ -99,12 +118,17 @@ def note_answer(
             that never was counts for nothing: somebody may have declared it before creating it.
         now: Monotonic.
     """
+    is_tried = breaker.tried == sprite and breaker.is_open
+    if failure is None and is_tried:
+        return Breaker(closed_since=now)
     if failure is None and sprite not in breaker.refused:
         return breaker
     if failure is None:
         return replace(breaker, refused={name: at for name, at in breaker.refused.items() if name != sprite})
     if failure not in REFUSALS or sprite not in known:
         return breaker
+    if is_tried:
+        breaker = replace(breaker, on_trial=frozenset(), tried=None)
     return _judge(replace(breaker, refused={**breaker.refused, sprite: now}), known, now)
 
 
@@ -112,8 +136,8 @@ def note_listing(breaker: Breaker, listed: Collection[str], *, known: Collection
     """
     Weigh a complete listing of the token's sprites (200, paged to its end).
 
-    One that shows a sprite we know closes the breaker, and so does one without, once lists have shown the same
-    strangers for ten minutes. Any other refuses all that are known at once.
+    One that shows a sprite we know closes the breaker, but that it puts on trial what it shows and was refused. So does
+    one without, once lists have shown the same strangers for ten minutes. Any other refuses all that are known at once.
 
     Args:
         breaker: What was known.
@@ -122,16 +146,34 @@ def note_listing(breaker: Breaker, listed: Collection[str], *, known: Collection
         now: Monotonic.
     """
     if not known or any(name in known for name in listed):
-        return Breaker(closed_since=now) if breaker.is_open else breaker
-    if breaker.is_open:
-        breaker = _note_strangers(breaker, listed, now)
-        if breaker.strangers and now - breaker.strangers_since >= FURNISHED_AFTER:
-            return Breaker(closed_since=now)
-    return _judge(replace(breaker, refused={**breaker.refused, **dict.fromkeys(known, now)}), known, now)
+        return _note_shown(breaker, listed, now)
+    breaker = replace(_note_strangers(breaker, listed, now), on_trial=frozenset(), tried=None)
+    if breaker.strangers and now - breaker.strangers_since >= FURNISHED_AFTER:
+        return _note_shown(breaker, listed, now)
+    breaker = _judge(replace(breaker, refused={**breaker.refused, **dict.fromkeys(known, now)}), known, now)
+    return replace(breaker, blind=not breaker.is_open)
+
+
+def _note_shown(breaker: Breaker, listed: Collection[str], now: timedelta) -> Breaker:
+    """Take in a list that is believed: what was refused and is shown all the same has to be asked once more."""
+    if not breaker.is_open:
+        if not breaker.blind:
+            return breaker
+        return replace(breaker, blind=False, closed_since=now, strangers=frozenset())
+    on_trial = breaker.on_trial
+    if on_trial and now - breaker.tried_since < PROBE_INTERVAL:
+        return breaker
+    contradicted = frozenset(breaker.refused).intersection(listed)
+    if not contradicted or (on_trial and breaker.tried is None):
+        return Breaker(closed_since=now)
+    others = contradicted - {breaker.tried}
+    return replace(breaker, on_trial=others or contradicted, tried_since=now, tried=None, strangers=frozenset())
 
 
 def _note_strangers(breaker: Breaker, listed: Collection[str], now: timedelta) -> Breaker:
     """Remember what all lists in a row have shown; a list that shares nothing with them begins anew."""
+    if not breaker.is_open and not breaker.blind:
+        return replace(breaker, strangers=frozenset(listed), strangers_since=now)
     same = breaker.strangers.intersection(listed)
     if same:
         return replace(breaker, strangers=same)
@@ -139,15 +181,39 @@ def _note_strangers(breaker: Breaker, listed: Collection[str], now: timedelta) -
 
 
 def _judge(breaker: Breaker, known: Collection[str], now: timedelta) -> Breaker:
-    """Open it when enough sprites were refused within the time; forget older refusals."""
+    """Open it when enough sprites were refused within the time; forget older refusals, but those that opened it."""
+    if breaker.is_open:
+        return replace(breaker, refused={name: at for name, at in breaker.refused.items() if name in known})
     recent = {name: at for name, at in breaker.refused.items() if name in known and now - at <= WITHIN}
     opens = len(recent) >= SPRITES_AT_LEAST and 2 * len(recent) >= len(known)
-    return replace(breaker, refused=recent, opened=now if opens and not breaker.is_open else breaker.opened)
+    return replace(breaker, refused=recent, opened=now if opens else None)
 
 
-def may_call(breaker: Breaker, cause: Cause) -> bool:
-    """Tell whether a call may go out: while it is open, only the list of sprites."""
-    return not breaker.is_open or cause is Cause.METADATA
+def may_call(breaker: Breaker, cause: Cause | None, sprite: str | None) -> bool:
+    """
+    Tell whether a call may go out: while it is open, only the list of sprites and what is on trial.
+
+    Args:
+        breaker: What is known.
+        cause: Why the sprites are listed; None for any other call.
+        sprite: Into which sprite the call goes; None for none in particular.
+    """
+    return not breaker.is_open or cause is Cause.METADATA or (sprite is not None and is_on_trial(breaker, sprite))
+
+
+def is_on_trial(breaker: Breaker, sprite: str) -> bool:
+    """Tell whether a sprite is the one to be asked, or may still become it."""
+    return breaker.is_open and sprite in breaker.on_trial and breaker.tried in (None, sprite)
+
+
+def note_call(breaker: Breaker, sprite: str) -> Breaker:
+    """Remember which of the sprites on trial was asked first: the others wait for its answer."""
+    return replace(breaker, tried=sprite) if is_on_trial(breaker, sprite) else breaker
+
+
+def judge_for(breaker: Breaker, sprite: str) -> Breaker:
+    """Give the breaker as it is for one sprite: closed for the one that is asked on trial."""
+    return replace(breaker, opened=None) if is_on_trial(breaker, sprite) else breaker
 
 
 def may_conclude(breaker: Breaker, conclusion: Conclusion) -> bool:
@@ -162,16 +228,16 @@ def may_conclude(breaker: Breaker, conclusion: Conclusion) -> bool:
 
 
 def was_closed_since(breaker: Breaker, moment: timedelta) -> bool:
-    """Tell whether it has been closed all the while: two listings count together only then."""
-    return not breaker.is_open and breaker.closed_since <= moment
+    """Tell whether it has been closed, and not blind, all the while: two listings count together only then."""
+    return not breaker.is_open and not breaker.blind and breaker.closed_since <= moment
 
 
 def describe_incident(breaker: Breaker) -> str:
     """Say what opened it and how it ends, in one sentence that names no sprite."""
     return (
         f"The Sprites API refused or did not list {len(breaker.refused)} sprites of this token within a minute (401, "
-        f"404), which looks like an incident: nothing is believed, started or ended until it lists one of them again. "
-        f"It is asked every {int(PROBE_INTERVAL.total_seconds())} s."
+        f"404), which looks like an incident: nothing is believed, started or ended until it lists one of them again "
+        f"and answers for it. It is asked every {int(PROBE_INTERVAL.total_seconds())} s."
     )
 
 

@@ -52,6 +52,11 @@ WAKES_NOBODY: Final = frozenset(
     {Failure.UNREACHABLE, Failure.UNAUTHORIZED, Failure.FORBIDDEN, Failure.THROTTLED, Failure.API_INCIDENT}
 )
 """A call that failed so never got through to the sprite."""
+NOTHING_LISTED: Final = (
+    "The Sprites API lists neither this sprite nor any other that its token is known to have had. An incident looks "
+    "just so, and proves nothing: it goes on once the list shows one of them again, or the same others for ten minutes."
+)
+"""Source: docs/incidents.md."""
 METADATA_AGE: Final = timedelta(seconds=60)
 """Older metadata says nothing about a sprite that is about to be killed in."""
 
@@ -227,6 +232,8 @@ def is_cold_proof(seen: SpriteSeen, identity: Identity, *, last_wake_time: datet
 def _judge_away(away: SpriteAway) -> KillStep:
     if away.confirmed:
         return Proven(KillEvidence.SPRITE_GONE)
+    if away.blind:
+        return Unproven(Situation.TERMINATING, Reason.SPRITE_NOT_FOUND, NOTHING_LISTED, timedelta(seconds=30))
     text = "The sprite is not listed any more; its absence counts once two complete listings, 60 s apart, agree."
     return Unproven(Situation.TERMINATING, Reason.SPRITE_NOT_FOUND, text, timedelta(seconds=30))
 

@@ -53,13 +53,15 @@ class SpriteAway:
     """
     No sprite of this name (or one with another id, in `successor`).
 
-    `confirmed` is True once the id was missing from two complete listings that lie at least 60 s apart.
+    `confirmed` is True once the id was missing from two complete listings that lie at least 60 s apart. It stays False
+    while the listing is `blind`: it shows nothing at all of what the token is known to have had.
     """
 
     started: timedelta
     read_time: datetime
     confirmed: bool
     successor: Sprite | None = None
+    blind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

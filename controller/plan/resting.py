@@ -28,6 +28,7 @@ from controller.plan.fence_ids import find_incarnation
 from controller.plan.gateways import find_presence
 from controller.plan.kill import (
     METADATA_AGE,
+    NOTHING_LISTED,
 )
 from controller.plan.looks import (
     AWAKE_AGE,
@@ -141,8 +142,10 @@ def need_sprite(facts: Facts, memory: Memory) -> SpriteSeen | Plan:
             return Plan(LookAtSprite(facts.now - METADATA_AGE / 2), memory)
         case LookFailed() as failed:
             return rest_on_failure(facts, memory, failed)
-        case SpriteAway(successor=None):
+        case SpriteAway(successor=None, blind=blind):
             text = f"The Sprites API has no sprite {facts.spec.sprite_name}; this goes on by itself once it is created."
+            if blind and _must_end(facts):
+                text = NOTHING_LISTED
             outcome = Outcome(
                 Situation.SPRITE_NOT_FOUND,
                 text,

@@ -65,6 +65,12 @@ class Fleet:
             await self.list(name)
         self.api.error = None
 
+    async def refuse_one(self, name: str, error: SpritesError) -> object:
+        self.api.error = error
+        look = await self.list(name)
+        self.api.error = None
+        return look
+
     async def refresh(self, *, only_open: bool = False) -> Refreshed:
         return await self.observer.refresh(IN_USE, only_open=only_open)
 
@@ -258,6 +264,63 @@ async def test_it_closes_with_a_list_that_shows_a_known_sprite_and_tells_whom_to
     assert isinstance(await fleet.list("d"), Listed)
 
 
+@pytest.mark.parametrize("error", REFUSALS, ids=["404", "401"])
+async def test_what_is_listed_and_refused_keeps_it_open_for_hours_with_one_call_for_each_list(
+    error: SpritesError,
+) -> None:
+    fleet = Fleet()
+    await fleet.break_down()
+    fleet.told.clear()
+    for number in range(1, 121):
+        await fleet.probe()
+        for name in NAMES:
+            assert_incident(await fleet.refuse_one(name, error))
+        assert fleet.is_open()
+        assert len(fleet.api.calls) == 2 * number
+
+    assert len(fleet.told) == 120, "whoever waits is told of each trial"
+    await fleet.probe()
+    assert isinstance(await fleet.list("a"), Listed)
+    assert not fleet.is_open()
+    assert isinstance(await fleet.list("d"), Listed)
+
+
+async def test_who_is_on_trial_is_looked_at_and_the_others_are_not() -> None:
+    fleet = Fleet()
+    await fleet.break_down()
+    await fleet.probe()
+
+    assert isinstance(fleet.observer.recall_sprite(TOKEN, "a", wanted_id=None), SpriteSeen)
+    assert isinstance(fleet.observer.recall_sprite(TOKEN, "d", wanted_id=None), NotLooked), "it was not refused"
+    async with fleet.observer.calling(TOKEN, "b", priority=Priority.KILL, cause=Cause.KILL):
+        assert_incident(await fleet.look("a"))
+        assert_incident(await fleet.list("a"))
+    fleet.observer.note_awake(TOKEN, "b")
+
+    assert isinstance(await fleet.look("a"), SpriteSeen)
+
+
+async def test_of_one_sprite_an_empty_list_and_a_404_are_no_proof_however_long_they_last() -> None:
+    fleet = Fleet()
+    fleet.stakes = {"a"}
+    fleet.api.sprites = {"a": build_sprite("a")}
+    await fleet.look()
+    fleet.api.sprites = {}
+    for _ in range(120):
+        fleet.pass_time(PROBE_INTERVAL)
+        look = await fleet.look()
+        assert isinstance(look, SpriteAway)
+        assert (look.confirmed, look.blind) == (False, True)
+
+    fleet.api.sprites = {"a": build_sprite("a", "another")}
+    looks = []
+    for wait in (PROBE_INTERVAL, AWAY_IS_SURE_AFTER - A_MOMENT, A_MOMENT):
+        fleet.pass_time(wait)
+        looks.append(await fleet.look())
+
+    assert [look.confirmed for look in looks if isinstance(look, SpriteAway)] == [False, False, True]
+
+
 async def test_an_absence_is_sure_only_after_a_minute_in_which_it_was_closed_all_the_while() -> None:
     fleet = Fleet()
     await fleet.look()
@@ -269,6 +332,7 @@ async def test_an_absence_is_sure_only_after_a_minute_in_which_it_was_closed_all
     await fleet.refuse("b", "c", "d")
     assert fleet.is_open()
     await fleet.probe()
+    await fleet.list("b")
     assert not fleet.is_open()
 
     looks = [await fleet.look()]
@@ -308,7 +372,7 @@ async def test_an_organization_that_was_furnished_anew_is_believed_after_ten_min
         await fleet.probe()
         fleet.api.sprites[f"later-{fleet.clock.passed}"] = build_sprite("later", f"id-{fleet.clock.passed}")
 
-    assert fleet.clock.passed - opened - PROBE_INTERVAL == FURNISHED_AFTER
+    assert fleet.clock.passed - opened == FURNISHED_AFTER
     look = await fleet.look()
     assert not (isinstance(look, SpriteAway) and look.confirmed)
 
