@@ -35,6 +35,8 @@ class Asked:
     uri: str
     code: int
     body: Any
+    is_end: bool
+    """Whether this tells the end of a request whose beginning was told as well: that of a watch."""
 
     @property
     def right(self) -> tuple[str, str, str]:
@@ -63,9 +65,9 @@ class AuditedCluster(Cluster):
         """Give a place in the log, so that what others asked for before it can be left out."""
         return len(self._log.read_text().splitlines())
 
-    def read_audit(self, user: str, *, since: int = 0) -> Iterator[Asked]:
-        """Read what a user has asked for so far, or since a place in the log."""
-        for line in self._log.read_text().splitlines()[since:]:
+    def read_audit(self, user: str, *, since: int = 0, until: int | None = None) -> Iterator[Asked]:
+        """Read what a user has asked for so far, or between two places in the log."""
+        for line in self._log.read_text().splitlines()[since:until]:
             entry = json.loads(line)
             if entry["user"].get("username") == user:
                 yield _read_entry(entry)
@@ -103,4 +105,5 @@ def _read_entry(entry: dict[str, Any]) -> Asked:
         uri=entry["requestURI"],
         code=entry.get("responseStatus", {}).get("code", 0),
         body=entry.get("requestObject"),
+        is_end=entry["verb"] == "watch" and entry["stage"] == "ResponseComplete",
     )
