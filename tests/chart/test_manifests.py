@@ -11,10 +11,9 @@ import yaml
 from controller.api.names import API_VERSION, CRD_NAME, PLURAL
 from tests.chart.base import BASE, render_base
 from tests.chart.helm import Document, Helm
-from tests.chart.installing import remove_kind
+from tests.chart.installing import await_kind, remove_kind
 from tests.chart.site import Site
 from tests.house.cases import ROOT
-from tests.support.process import await_true
 
 CONFIG = ROOT / "config"
 EXAMPLES = sorted([*(ROOT / "examples").glob("*.yaml"), *(ROOT / "examples/more").glob("*.yaml")])
@@ -40,7 +39,9 @@ def test_kubectl_applies_every_folder(site: Site, folder: str) -> None:
     assert applied.stderr == ""
     again = site.kubectl("apply", "--server-side", f"--kustomize={CONFIG / folder}", "--validate=strict")
     assert len(again.stdout.splitlines()) == len(applied.stdout.splitlines())
-    site.kubectl("delete", f"--kustomize={CONFIG / folder}", "--timeout=60s")
+    await_kind(site)
+    # The namespace takes along what is in it, whether kubectl comes to that sooner or later.
+    site.kubectl("delete", f"--kustomize={CONFIG / folder}", "--ignore-not-found", "--timeout=60s")
     assert set(list_everything(site)) == before
 
 
@@ -89,7 +90,7 @@ def test_the_overlays_own_objects_fit_the_base(site: Site) -> None:
 @pytest.fixture(scope="module")
 def kind(site: Site) -> Iterator[None]:
     site.kubectl("apply", "--server-side", f"--kustomize={CONFIG / 'crd'}")
-    await_true(lambda: site.request("GET", f"/apis/{API_VERSION}/{PLURAL}")[0] == 200, "the kind to be served")
+    await_kind(site)
     yield
     remove_kind(site)
 

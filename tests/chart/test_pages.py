@@ -23,7 +23,7 @@ from tests.chart.desk import (
     find_commands,
 )
 from tests.chart.helm import Helm
-from tests.chart.installing import CRD_PATH, RELEASE, remove_kind
+from tests.chart.installing import CRD_PATH, RELEASE, await_kind, remove_kind
 from tests.chart.site import Site
 from tests.house.cases import ROOT
 from tests.house.chart_page import CHART
@@ -57,8 +57,10 @@ def test_nothing_is_left_to_the_reader_but_the_image() -> None:
 
 
 def test_what_is_told_for_another_cluster_works_in_a_fresh_one(desk: Desk) -> None:
-    for commands in find_commands("install", IN_ANOTHER):
-        desk.type(commands)
+    install, look_and_remove = find_commands("install", IN_ANOTHER)
+    desk.type(install)
+    await_kind(desk.site)
+    desk.type(look_and_remove)
 
     assert desk.site.request("GET", CRD_PATH)[0] == 404
 
