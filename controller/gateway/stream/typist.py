@@ -79,6 +79,7 @@ class Typist:
         self._on_open = on_open
         self._attachment: Attachment | None = None
         self._draining: Attachment | None = None
+        self._drains = asyncio.Lock()
         self._caught_up = asyncio.Event()
 
     async def type(self, frame: bytes | Resize | Signal) -> Taken:
@@ -96,15 +97,21 @@ class Typist:
         self.halted = True
 
     async def drain(self) -> int:
-        """Halt, and bring what was sent to a confirmed end; give the bytes that could not be confirmed."""
+        """
+        Halt, and bring what was sent to a confirmed end; give the bytes that could not be confirmed.
+
+        The fence may ask again while it is being done. Whoever asks second waits as long, and is told of nothing that
+        the first was told of: an answer at once would let the lock go with input on its way.
+        """
         self.halt()
-        attachment, self._attachment = self._attachment, None
-        self._caught_up.set()
-        self._draining = attachment
-        try:
-            return 0 if attachment is None else await attachment.drain()
-        finally:
-            self._draining = None
+        async with self._drains:
+            attachment, self._attachment = self._attachment, None
+            self._caught_up.set()
+            self._draining = attachment
+            try:
+                return 0 if attachment is None else await attachment.drain()
+            finally:
+                self._draining = None
 
     def abort(self) -> int:
         """Halt, and cut the socket at once, also out of a drain; give the bytes that were not confirmed."""
