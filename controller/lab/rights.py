@@ -46,12 +46,14 @@ class Rules:
 
 @dataclass(frozen=True)
 class GatewayRules:
-    """What a gateway may do, in four roles."""
+    """What a gateway may do, in five roles."""
 
     terminals: Sequence[Rule]
     reviews: Sequence[Rule]
     leases: Sequence[Rule]
     """In the namespace of the gateways' Leases; the admission policy of the chart narrows their names."""
+    authority: Sequence[Rule]
+    """For a gateway that ends TLS itself, which the lab's does not."""
     secrets: Sequence[Rule]
     """Without the names of Secrets, which are added where the role is made."""
 

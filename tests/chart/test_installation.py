@@ -38,6 +38,7 @@ from tests.chart.desk import (
     build_desk,
     find_commands,
 )
+from tests.chart.granting import Book
 from tests.chart.helm import Helm
 from tests.chart.installing import CRD_PATH, RELEASE, remove_kind
 from tests.chart.remains import list_objects
@@ -82,6 +83,8 @@ class Place:
     """What a client of the gateway has to trust."""
     operator: OperatorProcess
     gateway: GatewayProcess
+    book: Book
+    """What both were granted and have used."""
 
     @property
     def folder(self) -> Path:
@@ -215,11 +218,13 @@ def place(helm: Helm, site: Site, lab: EmulatorProcess, tmp_path_factory: pytest
                 f"kubectl -n {team} create secret generic sprites-token --from-file=token=token.txt"
             )
         desk.type(UPGRADE.format(access=build_access(*TEAMS)))
+        book = Book(site, HOME, RELEASE, f"{RELEASE}-gateway")
+        book.begin_chapter()
         operator = start_operator(site, HOME, lab.url)
         stack.callback(operator.kill)
         gateway = start_gateway(site, HOME, lab.url, mounts=desk.folder)
         trust = ssl.create_default_context(cadata=authority.certificate.decode())
-        place = Place(site, desk, lab, before, trust, operator, gateway)
+        place = Place(site, desk, lab, before, trust, operator, gateway, book)
         stack.callback(place.close)
         yield place
 
@@ -366,6 +371,9 @@ async def test_an_upgrade_throws_nobody_out_but_by_the_gateways_own_restart(plac
     await run(lambda: place.create(CELLAR, "kept", "sleep", "600"))
     for namespace, name in ((WEBSHOP, "stay"), (CELLAR, "kept")):
         await run(place.await_condition, namespace, name, "Ready", "Detached")
+    kim = await run(place.bind, CELLAR, "kim", "--clusterrole=edit")
+    async with visiting(CELLAR, trust=place.trust) as visitors:
+        await visitors.attach_to_type(place.gateway, kim, "kept")
     # For later: whoever is started anew finds no token for what lives there.
     await run(lambda: place.site.kubectl("delete", "secret", "sprites-token", f"--namespace={CELLAR}"))
     async with visiting(WEBSHOP, trust=place.trust) as visitors:
@@ -403,8 +411,8 @@ def read_input(session: Any) -> bytes:
 
 
 @pytest.mark.prometheus
-def test_the_charts_alerts_fire_in_a_real_prometheus_when_something_is_wrong_and_clear_when_it_is_mended(
-    place: Place,
+async def test_the_charts_alerts_fire_in_a_real_prometheus_when_something_is_wrong_and_clear_when_it_is_mended(
+    place: Place, eve: str
 ) -> None:
     _, rule = place.site.request("GET", f"/apis/monitoring.coreos.com/v1/namespaces/{HOME}/prometheusrules/{RELEASE}")
     rules = place.folder / "rules.yaml"
@@ -427,11 +435,14 @@ def test_the_charts_alerts_fire_in_a_real_prometheus_when_something_is_wrong_and
                 poll_seconds=0.3,
             )
 
-        # A Secret that is gone, and a gateway that dies.
+        # A Secret that is gone, and a gateway that dies while somebody types.
         place.ask_for_a_look(CELLAR, "kept")
         place.await_condition(CELLAR, "kept", "Stalled", "SecretNotFound")
-        place.gateway.kill()
+        async with visiting(WEBSHOP, trust=place.trust) as visitors:
+            await visitors.attach_to_type(place.gateway, eve, "stay")
+            place.gateway.kill()
         await_firing({not_ready, gateway_down})
+        await_true(lambda: "socket" not in place.get(WEBSHOP, "stay")["status"], "the operator to prove its death")
 
         place.gateway.forget()
         place.gateway = place.start_gateway(GATEWAY_METRICS_PORT=str(metrics_port))
@@ -440,19 +451,55 @@ def test_the_charts_alerts_fire_in_a_real_prometheus_when_something_is_wrong_and
         await_firing(set())
 
 
+def test_a_trouble_that_comes_twice_is_told_by_one_event(place: Place) -> None:
+    for key, kind, reason in (("other", "Stalled", "SecretKeyMissing"), ("token", "Ready", "Detached")) * 2:
+        spec = json.dumps({"spec": {"tokenSecretRef": {"key": key}}})
+        place.site.kubectl("patch", "aterm", "talk", f"--namespace={WEBSHOP}", "--type=merge", f"-p={spec}")
+        place.await_condition(WEBSHOP, "talk", kind, reason)
+
+    await_true(lambda: count_events(place, "talk", "SecretKeyMissing") == [2], "one event that counts to two")
+
+
+def count_events(place: Place, name: str, reason: str) -> list[int]:
+    """How often each event about a terminal says that it came."""
+    _, found = place.site.request("GET", f"/apis/events.k8s.io/v1/namespaces/{WEBSHOP}/events")
+    return [
+        event.get("series", {}).get("count", 1)
+        for event in found["items"]
+        if (event["regarding"]["name"], event["reason"]) == (name, reason)
+    ]
+
+
 # --- Teams leave ------------------------------------------------------------------------------------------------------
 
 
-async def test_namespaces_go_with_their_secrets_and_their_live_terminals_whatever_goes_first(place: Place) -> None:
+async def test_namespaces_go_with_their_secrets_and_their_live_terminals_whatever_goes_first(
+    place: Place, eve: str
+) -> None:
     for namespace in (WAREHOUSE, DEPOT):
         for name in ("one", "two"):
             await run(lambda where=namespace, what=name: place.create(where, what, *ECHO))
     for namespace in (WAREHOUSE, DEPOT):
         for name in ("one", "two"):
             await run(place.await_condition, namespace, name, "Ready", "Detached")
-    wim = await run(place.bind, WAREHOUSE, "wim", "--clusterrole=edit")
-    async with visiting(WAREHOUSE, trust=place.trust) as visitors:
+    wim, dan = [
+        await run(place.bind, namespace, person, "--clusterrole=edit")
+        for namespace, person in ((WAREHOUSE, "wim"), (DEPOT, "dan"))
+    ]
+    dying = place.start_gateway()
+    async with (
+        visiting(WAREHOUSE, trust=place.trust) as visitors,
+        visiting(DEPOT, trust=place.trust) as visitors_there,
+        visiting(WEBSHOP, trust=place.trust) as staying,
+        asyncio.TaskGroup() as group,
+    ):
         person = await visitors.attach_to_type(place.gateway, wim, "one")
+        await visitors_there.attach_to_type(place.gateway, dan, "one")
+        # Meanwhile, elsewhere, a gateway dies and another follows it.
+        await staying.attach_to_type(dying, eve, "talk")
+        dying.kill()
+        dying.forget()
+        following = group.create_task(staying.attach_to_type(place.gateway, eve, "talk", "?takeover=true"))
 
         # The Secret first: what was started with its token is ended with it.
         for words in (("secret", "sprites-token", f"--namespace={DEPOT}"), ("namespace", DEPOT, "--wait=false")):
@@ -461,6 +508,7 @@ async def test_namespaces_go_with_their_secrets_and_their_live_terminals_whateve
         for commands in find_commands("uninstall", WHEN_A_TEAM_LEAVES):
             await run(place.desk.type, commands)
         assert await person.is_closed() is not None
+        await following
     await run(place.await_namespace_gone, DEPOT)
 
     for sprite in (WAREHOUSE, DEPOT):
@@ -485,6 +533,14 @@ def test_without_any_token_a_namespace_waits_and_says_so_and_goes_when_the_sessi
 
 
 # --- Uninstalled ------------------------------------------------------------------------------------------------------
+
+
+def test_each_right_that_was_granted_was_used_and_each_that_was_used_was_granted(place: Place) -> None:
+    place.book.begin_chapter()
+
+    for account in place.book.accounts.values():
+        assert (account.unused, account.ungranted) == ([], []), account.name
+        assert {asked.namespace for asked in account.refused} <= {WAREHOUSE, DEPOT, CELLAR}, account.name
 
 
 def test_after_the_uninstall_page_nothing_remains(place: Place) -> None:
