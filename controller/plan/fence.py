@@ -35,6 +35,7 @@ The contract of the process:
   too (`Lost`, `ReadFailed`, ...). An answer that comes after the call was given up is dropped.
 * `SetTimer` with a name that already runs replaces it; `Forget` stops those of its speaker.
 * `DrainUpstream` and `AbortUpstream` are each answered by `UpstreamClosed`; where there is no upstream, at once with 0.
+  A drain may be asked for again while it is under way, and no answer may come before it is over: the first lets go.
 * After `LetSpeak` the process opens the upstream that can type, if there is none, by its plan for reconnecting
   (`plan.reconnect`), drops its replay, and sends what was kept. It may open it again only while `judge_input` passes.
 * `TenureEnded` is fed to every seat when the tenure runs out, `TenureBegan` when `judge_renewal` gives `TenureBegins`;

@@ -111,6 +111,7 @@ class Outcome:
         faults: How often each kind of fault took hold.
         writes: Of the gateways to the terminals.
         reasons: Why people were sent away who never spoke.
+        odd: What should not have been, one by one, each in a line: nothing where all went well.
     """
 
     verdict: Verdict
@@ -123,6 +124,7 @@ class Outcome:
     faults: Mapping[str, int]
     writes: int
     reasons: Mapping[str, int]
+    odd: Sequence[str]
 
 
 class Race:
@@ -156,7 +158,9 @@ class Race:
         self._dead: set[str] = set()
         self._http: aiohttp.ClientSession
         self._inputs: InputReader
-        self.told = ""
+        self._awaited: list[str] = []
+        """What is waited for, or was in vain."""
+        self.told = "it is prepared"
         """Where it stands, for people."""
 
     async def __aenter__(self) -> Self:
@@ -190,9 +194,10 @@ class Race:
                     await self._race()
                 return self._judge()
         except TimeoutError:
+            awaited = f", waiting for {' and '.join(self._awaited)}" if self._awaited else ""
             raise BenchFailed(
-                f"The race was not over in {self._size.within.total_seconds():g} s: {self.told},"
-                f" {self.received:,} inputs."
+                f"The race was not over in {self._size.within.total_seconds():g} s: {self.told}{awaited},"
+                f" {self.received:,} inputs. {self._tell_people()}"
             ) from None
 
     # --- before -------------------------------------------------------------------------------------------------------
@@ -265,14 +270,16 @@ class Race:
             await self._play()
             self.told = "everybody leaves"
             patching.cancel()
-            for corner in self._find_corners():
-                await corner.leave()
+            await self._see_leave(*self._find_corners())
             await self._bounded(self._locks.wait_until_free(self._names), "the last lock to be cleared")
             for task in beside:
                 task.cancel()
+        await self._bounded(self._read_on(), "the log of input to be read to its end")
+        await self._note_dead()
+
+    async def _read_on(self) -> None:
         while await self._inputs.read():
             pass
-        await self._note_dead()
 
     def _build_corner(self, gateway: RacingGateway, terminal: str, group: asyncio.TaskGroup) -> Corner:
         door = f"/v1/namespaces/{self._ground.namespace}/agentterminals/{terminal}/attach?takeover=true"
@@ -384,8 +391,7 @@ class Race:
         The old one's write finds the lock free: only the generation that it tests tells it that its time is over.
         """
         async with self._still:
-            for corner in self._find_corners():
-                await corner.leave()
+            await self._see_leave(*self._find_corners())
             await self._bounded(self._locks.wait_until_free(self._names), "everybody to leave")
             kept, line = self._first.line.counts.kept_locks, self._first.line
             async with line.keeping_locks():
@@ -393,8 +399,7 @@ class Race:
                 await self._until(lambda: line.counts.kept_locks >= kept + len(self._names), "locks to be on their way")
                 self._let_come(self._second)
                 await self._wait_for_successors(self._second)
-                for corner in self._find_corners(self._second):
-                    await corner.leave()
+                await self._see_leave(*self._find_corners(self._second))
                 await self._bounded(self._locks.wait_until_free(self._names), "the newer ones to leave")
         self._let_come()
 
@@ -449,7 +454,7 @@ class Race:
         """Let a gateway hold every lock as the body begins; nobody patches, and nobody new comes by then."""
         async with self._still:
             for other in self._find_corners(*(set(self._gateways) - {gateway})):
-                await other.rest()
+                await self._bounded(other.rest(), f"whoever asks last through {other.gateway} to have an answer")
             await self._bounded(self._settle(gateway), f"{gateway.name} to hold all")
             yield
 
@@ -467,6 +472,10 @@ class Race:
             with suppress(TimeoutError):
                 async with asyncio.timeout(SETTLED_WITHIN.total_seconds()):
                     return await self._locks.wait_until_holding(gateway, self._names)
+
+    async def _see_leave(self, *corners: Corner) -> None:
+        for corner in corners:
+            await self._bounded(corner.leave(), f"everybody to leave through {corner.gateway}")
 
     async def _wait_for_successors(self, gateway: RacingGateway) -> None:
         """Wait until those who come through a gateway hold everything, and know it."""
@@ -493,13 +502,20 @@ class Race:
         await self._bounded(look(), what)
 
     async def _bounded(self, waiting: Awaitable[None], what: str) -> None:
+        self._awaited.append(what)
         try:
             async with asyncio.timeout(WITHIN.total_seconds()):
                 await waiting
         except TimeoutError:
-            corners = self._find_corners() if self._corners else []
-            told = "; ".join(f"{one.gateway}: {one.spoken} spoke, {dict(one.refused + one.reasons)}" for one in corners)
-            raise BenchFailed(f"Waited {WITHIN.total_seconds():g} s in vain for {what} ({self.told}). {told}") from None
+            raise BenchFailed(
+                f"Waited {WITHIN.total_seconds():g} s in vain for {what} ({self.told}). {self._tell_people()}"
+            ) from None
+        # Not in a `finally`: where the whole race is over time, what was waited for then is told.
+        self._awaited.remove(what)
+
+    def _tell_people(self) -> str:
+        corners = self._find_corners() if self._corners else []
+        return "; ".join(f"{one.gateway}: {one.spoken} spoke, {dict(one.refused + one.reasons)}" for one in corners)
 
     # --- after --------------------------------------------------------------------------------------------------------
 
@@ -511,11 +527,12 @@ class Race:
         hurts = {name: hurt for gateway in self._gateways for name, hurt in gateway.find_hurts(self._dead).items()}
         verdicts = [judge(runs, matched.epochs, hurts) for runs in gathered.runs.values()]
         counts = [gateway.line.counts for gateway in self._gateways]
+        verdict, stuck = reduce(add, verdicts, Verdict()), [turn for corner in corners for turn in corner.stuck]
         return Outcome(
-            verdict=reduce(add, verdicts, Verdict()),
+            verdict=verdict,
             missing=gathered.missing,
-            unmatched=matched.unmatched,
-            stuck=sum(corner.stuck for corner in corners),
+            unmatched=len(matched.unmatched),
+            stuck=len(stuck),
             locks=self._locks.book.count,
             takeovers=matched.takeovers,
             successions=matched.successions,
@@ -535,4 +552,5 @@ class Race:
             },
             writes=sum(one.claims + one.locks for one in counts),
             reasons=dict(sum((corner.reasons for corner in corners), Counter[str]())),
+            odd=[*(f"stuck: {turn}" for turn in stuck), *map(str, (*matched.unmatched, *verdict.odd)), *gathered.gaps],
         )

@@ -114,7 +114,12 @@ class RacingGateway:
         await self._stack.aclose()
 
     async def start(self) -> None:
-        """Start a process, and wait until its doors are open."""
+        """
+        Start a process, and wait until its doors are open.
+
+        Raises:
+            BenchFailed: It has ended, or its doors were not open in time.
+        """
         number, known = len(self._logs), len(self._begun)
         kubeconfig = self._ground.folder / f"racing-{self.name}.kubeconfig"
         kubeconfig.write_bytes(self._render_kubeconfig())
@@ -144,10 +149,16 @@ class RacingGateway:
                     **{f"AGENTTERMINAL_{name}": value for name, value in settings.items()},
                 },
             )
-        async with asyncio.timeout(START_WITHIN.total_seconds()):
-            while len(self.incarnations) == known or not self.url:
-                self.check()
-                await self._clock.sleep(POLL_INTERVAL)
+        try:
+            async with asyncio.timeout(START_WITHIN.total_seconds()):
+                while len(self.incarnations) == known or not self.url:
+                    self.check()
+                    await self._clock.sleep(POLL_INTERVAL)
+        except TimeoutError:
+            raise BenchFailed(
+                f"Waited {START_WITHIN.total_seconds():g} s in vain for the gateway {self.name} to open its doors."
+                f" The end of its log:\n{self._find_last_words()}"
+            ) from None
 
     def check(self) -> None:
         """
@@ -157,10 +168,13 @@ class RacingGateway:
             BenchFailed: It does not.
         """
         if self._child is not None and self._child.returncode is not None:
-            tail = "\n".join(self._logs[-1].read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
             raise BenchFailed(
-                f"The gateway {self.name} ended with code {self._child.returncode}. The end of its log:\n{tail}"
+                f"The gateway {self.name} ended with code {self._child.returncode}. The end of its log:\n"
+                f"{self._find_last_words()}"
             )
+
+    def _find_last_words(self) -> str:
+        return "\n".join(self._logs[-1].read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
 
     async def kill(self) -> None:
         """Kill the process with SIGKILL: nothing is put away."""

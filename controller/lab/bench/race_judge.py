@@ -23,6 +23,9 @@ UNCONFIRMED_BYTES: Final = 64 * 1024
 
 MICROSECOND: Final = timedelta(microseconds=1)
 
+MOST_TOLD: Final = 10
+"""Of what is odd at one terminal: the first ones say why, and the counts say how many there are."""
+
 
 def render_input(sender: str, number: int, typed: timedelta) -> bytes:
     """Write one input: who typed it, as how manieth, and when by the clock that runs on in suspend."""
@@ -88,11 +91,16 @@ class Gatherer:
         self.inputs = 0
         self.missing = 0
         """Numbers of the log that never came: what was received then is not known."""
+        self.gaps: list[str] = []
+        """Where the first few of them are missing."""
         self.last = 0
 
     def take(self, received: Received) -> None:
         """Take the next frame of the log."""
-        self.missing += received.number - self.last - 1
+        if missing := received.number - self.last - 1:
+            self.missing += missing
+            if len(self.gaps) < MOST_TOLD:
+                self.gaps.append(f"missing: {missing} inputs before number {received.number} at {received.time}")
         self.last = received.number
         self.inputs += 1
         sender, number, typed = _read_input(received.data)
@@ -138,6 +146,36 @@ class Hurt:
 
 
 @dataclass(frozen=True, slots=True)
+class Odd:
+    """
+    Inputs in a row that should not have come, or not as they did.
+
+    Args:
+        what: What is wrong with them: the name of the count in `Verdict`.
+        run: They, as they were received.
+        epoch: Their sender's; None where they had none.
+        newest: The newest epoch of which something was received before.
+        highest: The highest number of their sender that was received so far.
+    """
+
+    what: str
+    run: Run
+    epoch: Epoch | None
+    newest: int
+    highest: int
+
+    def __str__(self) -> str:
+        """Say all of it in one line."""
+        run = self.run
+        lock = "no lock" if self.epoch is None else f"epoch {self.epoch.number} of {self.epoch.incarnation}"
+        return (
+            f"{self.what}: {run.inputs} inputs, numbers {run.first} to {run.last}, of {run.sender or 'nobody'} at"
+            f" {run.terminal}, received through socket {run.socket} from {run.began} on, the last typed at {run.typed};"
+            f" {lock}; the newest epoch by then is {self.newest}, the highest number of theirs {self.highest}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What the judge found, counted in inputs."""
 
@@ -156,6 +194,8 @@ class Verdict:
     """Of these, those of sockets that brought more than may be on its way unconfirmed."""
     epochs: int = 0
     """Senders whose input arrived."""
+    odd: tuple[Odd, ...] = field(default=(), compare=False)
+    """The first few that broke the invariant, were strangers' or disordered, for people: the counts are judged."""
 
     def __add__(self, other: Self) -> "Verdict":
         """Join the verdicts of two terminals."""
@@ -170,10 +210,18 @@ class _Tally:
     late_bytes: Counter[int] = field(default_factory=Counter)
     late_inputs: Counter[int] = field(default_factory=Counter)
     last: dict[str, int] = field(default_factory=dict)
+    newest: int = 0
+    odd: list[Odd] = field(default_factory=list)
+
+    def note(self, what: str, inputs: int, run: Run, epoch: Epoch | None) -> None:
+        """Count inputs of a run that should not have come so, and keep who typed them."""
+        self.counts[what] += inputs
+        if inputs and len(self.odd) < MOST_TOLD:
+            self.odd.append(Odd(what, run, epoch, self.newest, self.last.get(run.sender, 0)))
 
     def close(self) -> Verdict:
         over = sum(self.late_inputs[socket] for socket, size in self.late_bytes.items() if size > UNCONFIRMED_BYTES)
-        return Verdict(**self.counts, late_over_cap=over, epochs=len(self.last))
+        return Verdict(**self.counts, late_over_cap=over, epochs=len(self.last), odd=tuple(self.odd))
 
 
 def judge(runs: Iterable[Run], epochs: Mapping[str, Epoch], hurt: Mapping[str, Hurt]) -> Verdict:
@@ -185,21 +233,22 @@ def judge(runs: Iterable[Run], epochs: Mapping[str, Epoch], hurt: Mapping[str, H
         epochs: By sender.
         hurt: By incarnation.
     """
-    tally, newest = _Tally(), 0
+    tally = _Tally()
     for run in runs:
         tally.counts["inputs"] += run.inputs
         epoch = epochs.get(run.sender)
         if epoch is None:
-            tally.counts["strangers"] += run.inputs
+            tally.note("strangers", run.inputs, run, None)
             continue
-        tally.counts["disordered"] += run.disordered + (run.first <= tally.last.get(run.sender, 0))
-        tally.last[run.sender] = max(run.last, tally.last.get(run.sender, 0))
-        if epoch.number >= newest:
-            newest = epoch.number
+        highest = tally.last.get(run.sender, 0)
+        tally.note("disordered", run.disordered + (run.first <= highest), run, epoch)
+        tally.last[run.sender] = max(run.last, highest)
+        if epoch.number >= tally.newest:
+            tally.newest = epoch.number
             continue
         excuse = hurt.get(epoch.incarnation)
         if excuse is None or run.began < excuse.since:
-            tally.counts["violations"] += run.inputs
+            tally.note("violations", run.inputs, run, epoch)
             continue
         tally.counts["late"] += run.inputs
         tally.counts["late_outside_tenure"] += run.inputs if run.typed > excuse.tenure_ends else 0

@@ -4,7 +4,8 @@ Who had the lock when, as the API server tells it, and which person that was. Pu
 Problem: a gateway does not tell a person the id of their socket, and what a gateway says of itself proves nothing.
 Promise: every lock that was ever written is known from one unbroken watch; a person is found by the moment in which
 their lock was written, since at each gateway one person at a time asks for a terminal, and the next only comes once
-the former was let speak or sent away.
+the former was let speak or sent away. A gateway takes that moment before it sends the write: how late it lands, and
+whether it lands twice, does not matter.
 """
 
 from bisect import bisect_right
@@ -35,6 +36,14 @@ class Held:
     socket_id: str
     written: datetime
     cleared: datetime | None = None
+
+    def __str__(self) -> str:
+        """Say all of it in one line."""
+        epoch = self.epoch
+        return (
+            f"epoch {epoch.number} of {epoch.incarnation} at {self.terminal} for {self.socket_id},"
+            f" written {self.written}, cleared {self.cleared}"
+        )
 
 
 class LockBook:
@@ -79,6 +88,7 @@ class Turn:
         came: When they began to ask.
         answered: When they were let speak or sent away.
         spoke: Whether they were let speak.
+        reason: Why they were sent away; "" where they were not, or their connection just ended.
     """
 
     sender: str
@@ -87,6 +97,12 @@ class Turn:
     came: datetime
     answered: datetime
     spoke: bool
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Say when it was, in one line."""
+        end = "spoke" if self.spoke else f"sent away: {self.reason or 'no word'}"
+        return f"{self.sender} ({self.came} to {self.answered}, {end})"
 
 
 class Kind(StrEnum):
@@ -96,6 +112,30 @@ class Kind(StrEnum):
     SAME = "same"
     OTHER = "other"
     DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """
+    A lock that nobody's turn explains.
+
+    Args:
+        held: The lock.
+        place: The gateway that wrote it; "" where it is none of ours.
+        near: Whose turn began last before it was written, and whose began next, at that gateway and terminal.
+        owner: Who has had another lock already, where it falls into their turn.
+    """
+
+    held: Held
+    place: str
+    near: Sequence[Turn]
+    owner: str | None
+
+    def __str__(self) -> str:
+        """Say all of it in one line."""
+        near = "; ".join(map(str, self.near)) or "nobody"
+        had = f", who had a lock already: {self.owner}" if self.owner is not None else ""
+        return f"unmatched: the lock of {self.held}, by the gateway {self.place or 'of nobody'}; near: {near}{had}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +154,7 @@ class Matched:
     epochs: Mapping[str, Epoch]
     takeovers: Mapping[Kind, Sequence[timedelta]]
     successions: int
-    unmatched: int
+    unmatched: Sequence[Unmatched]
 
 
 def match(
@@ -136,8 +176,10 @@ def match(
     for turn in sorted(turns, key=lambda one: one.came):
         by_place.setdefault((turn.terminal, turn.gateway), []).append(turn)
     epochs: dict[str, Epoch] = {}
+    owners: dict[tuple[str, Epoch], str] = {}
     takeovers: dict[Kind, list[timedelta]] = {kind: [] for kind in Kind}
-    successions = unmatched = 0
+    unmatched: list[Unmatched] = []
+    successions = 0
     for terminal, locks in book.items():
         last_of = {held.epoch.incarnation: place for place, held in enumerate(locks)}
         for place, held in enumerate(locks):
@@ -145,12 +187,19 @@ def match(
             was_last = former is not None and last_of[former.epoch.incarnation] == place - 1
             follows_dead = former is not None and was_last and former.epoch.incarnation in dead
             successions += follows_dead
-            at_gateway = by_place.get((terminal, gateways.get(held.epoch.incarnation, "")), [])
+            gateway = gateways.get(held.epoch.incarnation, "")
+            at_gateway = by_place.get((terminal, gateway), [])
             found = _find_turn(at_gateway, held.written)
+            if found is not None and owners.get((held.socket_id, held.epoch)) == found.sender:
+                # A write of theirs whose answer was lost, so that they sent another, has landed after the other's lock
+                # was cleared: nothing that it tests had moved. Their gateway clears it (docs/fence.md).
+                continue
             if found is None or found.sender in epochs:
-                unmatched += 1
+                near = _find_near(at_gateway, held.written)
+                unmatched.append(Unmatched(held, gateway, near, None if found is None else found.sender))
                 continue
             epochs[found.sender] = held.epoch
+            owners[held.socket_id, held.epoch] = found.sender
             if found.spoke:
                 takeovers[_judge_kind(former, held, found, follows_dead=follows_dead)].append(
                     found.answered - found.came
@@ -161,6 +210,11 @@ def match(
 def _find_turn(turns: Sequence[Turn], moment: datetime) -> Turn | None:
     place = bisect_right(turns, moment, key=lambda turn: turn.came) - 1
     return turns[place] if place >= 0 and moment <= turns[place].answered else None
+
+
+def _find_near(turns: Sequence[Turn], moment: datetime) -> Sequence[Turn]:
+    place = bisect_right(turns, moment, key=lambda turn: turn.came)
+    return turns[max(0, place - 1) : place + 1]
 
 
 def _judge_kind(former: Held | None, held: Held, turn: Turn, *, follows_dead: bool) -> Kind:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from random import Random
 from typing import Final
@@ -155,7 +155,8 @@ class Corner:
         self.turns: list[Turn] = []
         self.spoken = 0
         """How many came to speak."""
-        self.stuck = 0
+        self.stuck: list[Turn] = []
+        """Those of whoever was neither let speak nor sent away in time."""
         self.refused: Counter[str] = Counter()
         """Came to a closed door: that of a gateway that was down, or not ready; by the answer."""
         self.reasons: Counter[str] = Counter()
@@ -203,22 +204,36 @@ class Corner:
         async with self._asking:
             sender, came = f"{self._terminal}/{self.gateway}/{next(self._numbers)}", self._clock.now()
             try:
-                connection = await self._http.ws_connect(
-                    self._find_url(), headers={"Authorization": f"Bearer {self._token}"}, max_msg_size=0
-                )
+                async with asyncio.timeout(STUCK_AFTER.total_seconds()):
+                    connection = await self._http.ws_connect(
+                        self._find_url(), headers={"Authorization": f"Bearer {self._token}"}, max_msg_size=0
+                    )
+            except aiohttp.WSServerHandshakeError as error:
+                self.refused[f"{type(error).__name__} {error.status}"] += 1
+                return
             except (*GONE, TimeoutError) as error:
-                status = error.status if isinstance(error, aiohttp.WSServerHandshakeError) else ""
-                self.refused[f"{type(error).__name__} {status}".strip()] += 1
+                # Whether the gateway had let them in is not known: if it had, they may have come to a lock.
+                self.refused[type(error).__name__] += 1
+                turn = self._note_turn(sender, came, reason=type(error).__name__)
+                if isinstance(error, TimeoutError):
+                    self.stuck.append(turn)
                 return
             person = Person(sender, connection, self._pace, self._clock)
             self._group.create_task(self._serve(person))
-            if not await person.wait_for_answer():
-                self.stuck += 1
+            is_answered = await person.wait_for_answer()
+            if not is_answered:
                 await person.leave()
             if not person.speaks:
                 self.reasons[person.reason] += 1
-            self.turns.append(Turn(sender, self._terminal, self.gateway, came, self._clock.now(), person.speaks))
+            turn = self._note_turn(sender, came, spoke=person.speaks, reason=person.reason)
+            if not is_answered:
+                self.stuck.append(turn)
             self.spoken += person.speaks
+
+    def _note_turn(self, sender: str, came: datetime, *, spoke: bool = False, reason: str) -> Turn:
+        turn = Turn(sender, self._terminal, self.gateway, came, self._clock.now(), spoke, reason)
+        self.turns.append(turn)
+        return turn
 
     async def _serve(self, person: Person) -> None:
         self._there.add(person)

@@ -2,11 +2,12 @@
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from itertools import count
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import aiohttp
 import orjson
@@ -14,7 +15,6 @@ import orjson
 from controller.clock import Clock
 from controller.lab.bench.client import MERGE_PATCH, ApiClient
 from controller.lab.bench.errors import BenchFailed
-from controller.lab.bench.race_gateways import RacingGateway
 from controller.lab.bench.race_judge import Gatherer, Received
 from controller.lab.bench.race_locks import LockBook
 
@@ -65,9 +65,49 @@ class InputReader:
         return bool(found)
 
 
+class Pieces(Protocol):
+    """The body of an answer, as it comes."""
+
+    def iter_any(self) -> AsyncIterator[bytes]:
+        """Give what has come, piece by piece."""
+
+
+class WatchAnswer(Protocol):
+    """What a watch is answered: `aiohttp.ClientResponse`."""
+
+    @property
+    def status(self) -> int:
+        """Whether it goes on."""
+
+    @property
+    def content(self) -> Pieces:
+        """What it shows."""
+
+
+class WatchedApi(Protocol):
+    """Whom a watcher asks: `ApiClient`."""
+
+    async def request(self, method: str, path: str) -> bytes:
+        """Give the body of an answer."""
+
+    def watch(self, version: str, path: str) -> AbstractAsyncContextManager[WatchAnswer]:
+        """Watch from a version on."""
+
+
+class Holder(Protocol):
+    """Whose locks are looked for: `RacingGateway`."""
+
+    @property
+    def incarnations(self) -> Sequence[str]:
+        """All processes of one place."""
+
+
 class LockWatcher:
     """
     Sees every lock that is ever written, by one watch that goes on from the last version it saw.
+
+    A watch comes late, on a busy machine above all: who was let speak may know it before their lock is seen here. So
+    what is waited for has come only when a read, made after the watch showed it, shows nothing that the watch did not.
 
     Args:
         api: The API server, without a line between.
@@ -75,19 +115,21 @@ class LockWatcher:
         clock: For moments.
     """
 
-    def __init__(self, api: ApiClient, path: str, clock: Clock) -> None:
+    def __init__(self, api: WatchedApi, path: str, clock: Clock) -> None:
         self.book = LockBook()
         self._api = api
         self._path = path
         self._clock = clock
         self._version = ""
+        self._seen: dict[str, int] = {}
+        """The newest version of each terminal that the book knows."""
         self._changed = asyncio.Event()
 
     async def begin(self) -> None:
         """Take in what there is."""
-        listed = orjson.loads(await self._api.request("GET", self._path))
+        listed = await self._list()
         for terminal in listed["items"]:
-            self.book.note(terminal, self._clock.now())
+            self._note(terminal)
         self._version = listed["metadata"]["resourceVersion"]
 
     async def run(self) -> None:
@@ -103,21 +145,45 @@ class LockWatcher:
                     raise BenchFailed(f"The API server answered {answer.status} to a watch.")
                 await self._read(answer)
 
-    async def wait_until_holding(self, gateway: RacingGateway, terminals: Sequence[str]) -> None:
+    async def wait_until_holding(self, gateway: Holder, terminals: Sequence[str]) -> None:
         """Wait until a gateway holds the lock of each of these."""
-        while not all(self.book.find_holder(terminal) in gateway.incarnations for terminal in terminals):
-            await self._wait_for_change()
+        await self._wait_until(
+            lambda: all(self.book.find_holder(terminal) in gateway.incarnations for terminal in terminals)
+        )
 
     async def wait_until_free(self, terminals: Sequence[str]) -> None:
-        """Wait until nobody holds any of these."""
-        while any(self.book.find_holder(terminal) is not None for terminal in terminals):
+        """Wait until nobody holds any of these; every lock that was written before is known then."""
+        await self._wait_until(lambda: all(self.book.find_holder(terminal) is None for terminal in terminals))
+
+    async def _wait_until(self, is_true: Callable[[], bool]) -> None:
+        while True:
+            while not is_true():
+                await self._wait_for_change()
+            await self._catch_up()
+            if is_true():
+                return
+
+    async def _catch_up(self) -> None:
+        """Wait until the watch has shown all that a read shows that is made now."""
+        written = {
+            terminal["metadata"]["name"]: int(terminal["metadata"]["resourceVersion"])
+            for terminal in (await self._list())["items"]
+        }
+        while any(self._seen.get(name, 0) < version for name, version in written.items()):
             await self._wait_for_change()
+
+    async def _list(self) -> Any:
+        return orjson.loads(await self._api.request("GET", self._path))
+
+    def _note(self, terminal: Mapping[str, Any]) -> None:
+        self.book.note(terminal, self._clock.now())
+        self._seen[terminal["metadata"]["name"]] = int(terminal["metadata"]["resourceVersion"])
 
     async def _wait_for_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> None:
+    async def _read(self, answer: WatchAnswer) -> None:
         rest = b""
         async for piece in answer.content.iter_any():
             *lines, rest = (rest + piece).split(b"\n")
@@ -127,7 +193,7 @@ class LockWatcher:
                     raise BenchFailed("The watch of the locks broke off.")
                 self._version = event["object"]["metadata"]["resourceVersion"]
                 if event["type"] != "BOOKMARK":
-                    self.book.note(event["object"], self._clock.now())
+                    self._note(event["object"])
             self._changed.set()
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controller.lab.bench.race_judge import (
+    MOST_TOLD,
     TENURE,
     UNCONFIRMED_BYTES,
     Epoch,
@@ -127,6 +128,31 @@ def test_more_late_input_of_one_socket_than_may_be_on_its_way_is_told(size: int,
     assert judge([anna, bert, *others], EPOCHS, hurt).late_over_cap == 0
 
 
+@pytest.mark.parametrize(
+    ("inputs", "what", "said"),
+    [
+        ([("anna", 1), ("bert", 1), ("anna", 2)], "violations", ("anna", "numbers 2 to 2", "epoch 3 of gw-a", "is 5")),
+        ([("anna", 1), ("nobody", 7)], "strangers", ("nobody", "numbers 7 to 7", "no lock", "is 3")),
+        ([("anna", 4), ("anna", 2, 77)], "disordered", ("anna", "socket 77", "epoch 3 of gw-a", "of theirs 4")),
+    ],
+)
+def test_what_should_not_have_come_is_told_with_its_sender_lock_and_time(
+    inputs: Sequence[tuple[str, int] | tuple[str, int, int]], what: str, said: Sequence[str]
+) -> None:
+    (odd,) = judged(*inputs).odd
+
+    assert odd.what == what
+    for word in (*said, str(at(len(inputs) - 1))):
+        assert word in str(odd)
+
+
+def test_of_much_that_is_odd_the_first_is_told_and_all_of_it_counted() -> None:
+    verdict = judged(*((f"nobody-{number}", 1) for number in range(50)))
+
+    assert verdict.strangers == 50
+    assert [odd.run.sender for odd in verdict.odd] == [f"nobody-{number}" for number in range(MOST_TOLD)]
+
+
 def test_verdicts_of_terminals_add_up() -> None:
     assert Verdict(inputs=2, late=1, epochs=1) + Verdict(inputs=3, violations=2) == Verdict(
         inputs=5, late=1, violations=2, epochs=1
@@ -141,6 +167,7 @@ def test_many_inputs_take_the_room_of_few_and_a_gap_in_the_log_shows() -> None:
     (run,) = gatherer.runs["t"]
 
     assert gatherer.missing == 2
+    assert gatherer.gaps == [f"missing: 2 inputs before number 503 at {at(503)}"]
     assert gatherer.inputs == run.inputs == 598
     assert (run.first, run.last, run.socket, run.sender) == (1, 600, 7, "anna")
     assert run.typed == BOOT + timedelta(microseconds=600)
@@ -172,7 +199,7 @@ PLACES = {"gw-a": "a", "gw-a2": "a", "gw-b": "b"}
 
 def read(book: LockBook, turns: Iterable[Turn], dead: Iterable[str] = ()) -> tuple[dict[str, int], int]:
     matched = match(book.locks, turns, PLACES, frozenset(dead))
-    return {sender: epoch.number for sender, epoch in matched.epochs.items()}, matched.unmatched
+    return {sender: epoch.number for sender, epoch in matched.epochs.items()}, len(matched.unmatched)
 
 
 def test_a_lock_is_of_whoever_asked_at_that_gateway_when_it_was_written() -> None:
@@ -190,6 +217,42 @@ def test_a_lock_that_nobody_asked_for_is_told() -> None:
         see(book, seconds, epoch=epoch, gateway=gateway)
 
     assert read(book, build_turns(("anna", "a", 2, 3), ("bert", "b", 5, 7))) == ({}, 3)
+
+
+def test_a_lock_that_lands_again_after_it_was_cleared_is_still_its_senders() -> None:
+    """The answer to the first write was lost, and a second one sent: nothing that the first tests has moved since."""
+    second, first = (Held("t", Epoch(3, "gw-a"), "s3", at(written), at(9)) for written in (1.4, 1.2))
+
+    matched = match({"t": [second, first]}, build_turns(("anna", "a", 1, 2)), PLACES, ())
+
+    assert matched.epochs == {"anna": Epoch(3, "gw-a")}
+    assert matched.unmatched == []
+    assert matched.takeovers[Kind.NOBODY] == [timedelta(seconds=1)]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [Held("t", Epoch(4, "gw-a"), "s3", at(1.4)), Held("t", Epoch(3, "gw-a"), "s4", at(1.4))],
+    ids=["of another epoch", "of another socket"],
+)
+def test_a_second_lock_in_one_turn_is_told_with_whoever_had_the_first(again: Held) -> None:
+    matched = match(
+        {"t": [Held("t", Epoch(3, "gw-a"), "s3", at(1.2)), again]}, build_turns(("anna", "a", 1, 2)), PLACES, ()
+    )
+
+    (odd,) = matched.unmatched
+    assert (odd.held, odd.owner) == (again, "anna")
+
+
+def test_a_lock_that_nobody_explains_tells_who_was_near() -> None:
+    turns = build_turns(("anna", "a", 1, 2), ("bert", "a", 3, 4), ("carl", "b", 2, 3), ("dora", "a", 5, 6))
+    held = Held("t", Epoch(3, "gw-a"), "s3", at(2.5))
+
+    (odd,) = match({"t": [held]}, turns, PLACES, ()).unmatched
+
+    assert [turn.sender for turn in odd.near] == ["anna", "bert"]
+    for said in ("anna", "bert", "s3", "gw-a", str(at(2.5))):
+        assert said in str(odd)
 
 
 def test_a_lock_that_is_seen_again_is_the_same_and_one_that_replaces_another_ends_it() -> None:
