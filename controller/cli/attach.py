@@ -132,8 +132,8 @@ def attach_command(*, name: str, view: bool, takeover: bool, **options: Any) -> 
     Attach this terminal to the AgentTerminal NAME.
 
     You type in its session and see what it shows, through the gateway. ctrl-p ctrl-q leaves the session, which goes on.
-    A lost connection is opened again, and that is said. The terminal is put back as it was at every end but kill -9 of
-    this process, after which `stty sane` helps.
+    A lost connection is opened again, and that is said. The terminal is put back as it was at every end, a kill -9 of
+    this process included.
 
     Exit code: that of the process, where its exit was seen; 0 after the detach keys; 255 when the socket ended
     otherwise (thrown out, refused, lost); 2 when it was used wrongly; 130, 143 or 129 when it was ended by Ctrl-C,

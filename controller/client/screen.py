@@ -6,8 +6,7 @@ editor runs on the other side leaves its mouse reports and its second screen beh
 moment when they are thrown out must not run in their own shell. Promise: the mode of the terminal is put back on every
 way out of `raw`; the few modes of the screen that the other side switched on, and no others, are switched off; input
 that nobody has read is thrown away. Nothing but the mode is changed: no flag of a descriptor that the shell shares.
-
-Only kill -9 gets past this: then `stty sane` helps, as docs/attach.md says.
+Where this process is killed with SIGKILL, another does the same (`controller.client.restoring`).
 """
 
 import asyncio
@@ -20,6 +19,8 @@ import termios
 import tty
 from collections.abc import Iterator
 from typing import Any, Final
+
+from controller.client.restoring import Restorer
 
 READ_BYTES: Final = 4096
 _WRITE_BYTES: Final = 4096
@@ -116,6 +117,7 @@ class Screen:
         self._modes = Modes()
         self._saved: Any = None
         self._own_output: int | None = None
+        self._restorer: Restorer | None = None
         self._is_raw = False
         self._is_inside_line = False
 
@@ -143,15 +145,29 @@ class Screen:
         with contextlib.suppress(OSError):
             # A description of our own: what is set on it is not set on the shell's.
             self._own_output = os.open(os.ttyname(self._output), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        self._start_restorer()
         try:
             self.enter()
             yield
         finally:
             self.leave()
+            self._end_restorer()
             if self._own_output is not None:
                 os.close(self._own_output)
                 self._own_output = None
             self._saved = None
+
+    def _start_restorer(self) -> None:
+        output = self._own_output if self._own_output is not None else self._output
+        try:
+            self._restorer = Restorer.start(self._input, output, self._saved)
+        except OSError as error:
+            self.tell(f"After a kill -9 of this client `stty sane` would have to be typed: {error.strerror}.")
+
+    def _end_restorer(self) -> None:
+        restorer, self._restorer = self._restorer, None
+        if restorer is not None:
+            restorer.end()
 
     def enter(self) -> None:
         """Set raw mode: at the beginning, and after the process was stopped and goes on."""
@@ -190,6 +206,9 @@ class Screen:
         """
         if not to_error:
             self._modes.see(data)
+            if self._restorer is not None:
+                # Before it is shown: what is switched off in vain does no harm.
+                self._restorer.note(self._modes.render_undo())
         if data:
             self._is_inside_line = not data.endswith((b"\n", _CLEARED))
         own = self._own_output

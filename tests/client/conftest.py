@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,20 @@ import pytest
 from controller.lab.processes import build_tethered_command
 from tests.gateway.doubles import ANNA, NAMESPACE
 from tests.support.emulator import EmulatorProcess
+from tests.support.secrecy import build_sprites_token, look
 
 AGENTTERMINAL = str(Path(sys.executable).with_name("agentterminal"))
 ATERM = str(Path(sys.executable).with_name("kubectl-aterm"))
 ROOT = Path(__file__).parents[2]
-SECRET = "acme/7/0123456789abcdef0123456789abcdef/" + "fedcba9876543210" * 4
+SECRET = build_sprites_token("acme")
 LIMIT = 30.0
 """Seconds that any wait of a test may take: the machine may be busy."""
 
 
 PROMPT = "over there> "
+
+SHELL = ("/bin/bash", "--norc", "--noprofile", "--noediting")
+"""Without line editing: the shell itself leaves the terminal's mode alone."""
 
 
 def start_shell(lab: EmulatorProcess) -> Any:
@@ -58,7 +62,7 @@ class StandIn:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tests.client.stand_in", json.dumps(self.facts)]
+        command = [sys.executable, "-m", "tests.client.stand_in"]
         self.process = subprocess.Popen(
             build_tethered_command(command, death_signal=signal.SIGKILL),
             stdin=subprocess.PIPE,
@@ -69,6 +73,8 @@ class StandIn:
             bufsize=1,
             start_new_session=True,
         )
+        # A command line may be read by everybody.
+        self._say(json.dumps(self.facts))
         line = self.read_line()
         if not line:
             self.process.kill()
@@ -88,26 +94,35 @@ class StandIn:
         return f"{scheme}://127.0.0.1:{self.port}"
 
     def end_holder(self, ending: str) -> None:
+        self._say(ending)
+
+    def _say(self, line: str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{ending}\n")
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate()
+        look("What a gateway wrote", "".join(self.process.communicate()))
 
 
 class Window:
     """A real terminal with a shell in it, as a person has it, and what its screen shows."""
 
-    def __init__(self, *, columns: int = 100, rows: int = 30, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        columns: int = 100,
+        rows: int = 30,
+        environment: dict[str, str] | None = None,
+        shell: Sequence[str] = SHELL,
+    ) -> None:
         self.screen = pyte.Screen(columns, rows)
         self.stream = pyte.ByteStream(self.screen)
         self.output = b""
-        # Without line editing: the shell itself leaves the terminal's mode alone.
         self.shell = pexpect.spawn(
-            "/bin/bash",
-            ["--norc", "--noprofile", "--noediting"],
+            shell[0],
+            list(shell[1:]),
             dimensions=(rows, columns),
             env={**_plain_environment(), "PS1": "home> ", **(environment or {})},
             timeout=LIMIT,
@@ -174,6 +189,7 @@ class Window:
 
     def close(self) -> None:
         self.shell.close(force=True)
+        look("A person's terminal", self.output)
 
 
 def _plain_environment() -> dict[str, str]:

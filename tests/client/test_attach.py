@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.client.conftest import AGENTTERMINAL, ATERM, LIMIT, PROMPT, StandIn, Window, start_shell, write_kubeconfig
 from tests.gateway.doubles import BERT, NAME
-from tests.lab.watching import list_children
+from tests.lab.watching import is_alive, list_children
 from tests.support.emulator import EmulatorProcess
 
 
@@ -149,27 +150,104 @@ def test_a_client_that_is_asked_to_end_gives_the_terminal_back(
     # As an editor does: the second screen, the mouse, and a hidden cursor.
     window.runs(r"printf '\033[?1049h\033[?1000h\033[?25l%s\n' on-the-second-$((1 + 1))")
     window.sees("on-the-second-2")
+    client = find_client(window)
+    beside = list_children(client)
 
-    os.kill(find_client(window), number)
+    os.kill(client, number)
 
     window.until(lambda: window.read_mode() == mode, "the terminal's own mode")
     window.until(lambda: b"\x1b[?25h" in window.output, "the cursor")
     window.ended(code)
+    assert not any(map(is_alive, (client, *beside)))
     assert window.output.rfind(b"\x1b[?1049l") > window.output.rfind(b"\x1b[?1049h")
     assert window.output.rfind(b"\x1b[?1000l") > window.output.rfind(b"\x1b[?1000h")
 
 
-def test_a_killed_client_leaves_a_terminal_that_stty_sane_repairs(
+WAITS = ("/bin/sh", "-c", "while printf 'home> ' && read -r line; do (exit $code); eval \"$line\"; code=$?; done")
+"""Starts what is typed and waits for it, in its own group of processes, and looks at no mode."""
+
+EDITS = ("/bin/bash", "--norc", "--noprofile")
+
+
+@pytest.mark.parametrize(
+    ("shell", "program"),
+    [
+        (("/bin/dash", "-i"), f"{AGENTTERMINAL} attach"),
+        (WAITS, f"{AGENTTERMINAL} attach"),
+        (EDITS, f"{AGENTTERMINAL} attach"),
+        (("/bin/dash", "-i"), "kubectl aterm attach"),
+    ],
+    ids=["a shell that does not look", "a parent that only waits", "a shell that edits lines", "kubectl"],
+)
+def test_a_client_that_is_killed_leaves_the_terminal_as_it_was(
+    open_window: Callable[..., Window],
+    shared: StandIn,
+    anna: Path,
+    tmp_path: Path,
+    shell: tuple[str, ...],
+    program: str,
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    window = open_window(shell=shell, environment={"PATH": f"{Path(ATERM).parent}:{os.environ['PATH']}"})
+    # Asked by a program of the shell: a shell that edits lines has a mode of its own meanwhile.
+    window.runs(f"stty -a > {before}")
+    window.attaches(f"{program} {NAME} --gateway {shared.url} --kubeconfig {anna}", PROMPT)
+    window.runs(r"printf '\033[?1049h\033[?1000h\033[?2004h\033[?25l%s\n' on-the-second-$((1 + 1))")
+    window.sees("on-the-second-2")
+    client = find_client(window)
+    beside = list_children(client)
+
+    # A job of its own dies with all its group; a parent that only waits is in the same one.
+    (os.killpg if os.getpgid(client) == client else os.kill)(client, signal.SIGKILL)
+
+    window.until(lambda: window.output.rfind(b"\x1b[?1049l") > window.output.rfind(b"\x1b[?1049h"), "the first screen")
+    window.until(lambda: not any(map(is_alive, beside)), "the end of all processes")
+    window.ended(137)
+    window.runs(f"stty -a > {after}; echo asked-$((1 + 1))")
+    window.sees("asked-2")
+    assert after.read_text() == before.read_text()
+    assert " -icanon" not in after.read_text()
+    for switched_on, undone in ((b"\x1b[?1000h", b"\x1b[?1000l"), (b"\x1b[?25l", b"\x1b[?25h")):
+        assert window.output.rfind(undone) > window.output.rfind(switched_on)
+
+
+def test_a_stopped_client_that_is_killed_does_nothing_to_the_program_that_has_the_terminal_by_then(
     open_window: Callable[..., Window], shared: StandIn, anna: Path
 ) -> None:
     window = open_window()
     attach(window, shared, anna)
+    client = find_client(window)
+    beside = list_children(client)
+    os.kill(client, signal.SIGSTOP)
+    window.sees("Stopped")
+    window.runs("stty raw -echo; cat")
+    window.until(lambda: len(list_children(window.shell.pid)) == 2, "a program with the terminal")
+    mode, shown = window.read_mode(), window.output
 
-    os.kill(find_client(window), signal.SIGKILL)
+    os.kill(client, signal.SIGKILL)
+    window.until(lambda: not any(map(is_alive, (client, *beside))), "the end of all processes")
 
-    window.sees("Killed")
-    window.types("stty sane\n")
-    window.until(lambda: " icanon" in window.read_mode() and " echo " in window.read_mode(), "a sane terminal")
+    window.types("still raw?")
+    window.sees("still raw?")
+    assert window.read_mode() == mode
+    assert window.output.removeprefix(shown) == b"still raw?"
+
+
+def test_a_window_that_is_closed_leaves_no_process(
+    open_window: Callable[..., Window], shared: StandIn, anna: Path
+) -> None:
+    window = open_window()
+    attach(window, shared, anna)
+    client = find_client(window)
+    beside = list_children(client)
+    assert beside
+
+    window.close()
+
+    end = time.monotonic() + LIMIT
+    while any(map(is_alive, (client, *beside))):
+        assert time.monotonic() < end, "Something outlives the window."
+        time.sleep(0.02)
 
 
 def test_a_gateway_that_is_killed_is_waited_for_and_found_again(

@@ -1,0 +1,153 @@
+"""The process that puts a terminal back, beside a client of which only the screen is there."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from controller.client.restorer import read_mode, render_mode
+from tests.client.conftest import LIMIT, ROOT
+from tests.lab.watching import is_alive, list_children, read_command, read_stat
+
+SHOWN = b"\x1b[?1049h\x1b[?25lhalf a line"
+UNDONE = b"\x1b[?25h\x1b[?1049l\x1b[0m"
+
+CLIENT = f"""
+import asyncio, signal, sys
+from controller.client.screen import Screen
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGUSR1}})
+screen = Screen()
+with screen.raw():
+    asyncio.run(screen.write({SHOWN!r}))
+    print("raw", file=sys.stderr, flush=True)
+    signal.sigwait({{signal.SIGUSR1}})
+"""
+"""Reads nothing, and leaves at SIGUSR1."""
+
+
+class Desk:
+    """A terminal, and a client at it that shows something and waits."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = os.openpty()
+        self.mode = termios.tcgetattr(self.theirs)
+        self.client = subprocess.Popen(
+            [sys.executable, "-c", CLIENT], stdin=self.theirs, stdout=self.theirs, stderr=subprocess.PIPE, cwd=ROOT
+        )
+        assert self.client.stderr is not None
+        assert self.client.stderr.readline() == b"raw\n"
+        (self.beside,) = list_children(self.client.pid)
+        # Only then it hears no signal but those that none can ignore.
+        self.until(lambda: "restorer.py" in " ".join(read_command(self.beside)) and _ignores(self.beside))
+        assert self.read() == SHOWN
+
+    def read(self) -> bytes:
+        """What was shown by now."""
+        shown = b""
+        while select.select([self.ours], [], [], 0.05)[0]:
+            shown += os.read(self.ours, 1000)
+        return shown
+
+    def until(self, is_true: Callable[[], bool]) -> None:
+        end = time.monotonic() + LIMIT
+        while not is_true():
+            assert time.monotonic() < end, "Waited in vain."
+            time.sleep(0.005)
+
+    def until_all_ended(self) -> None:
+        self.client.wait(timeout=LIMIT)
+        self.until(lambda: not is_alive(self.beside))
+
+    def close(self) -> None:
+        self.client.kill()
+        self.client.communicate()
+        for descriptor in (self.ours, self.theirs):
+            try:
+                os.close(descriptor)
+            except OSError:
+                assert descriptor == self.ours
+
+
+def _ignores(process: int) -> bool:
+    """Whether the last of its signals is ignored: `proc_pid_stat(5)`, field 33, of which the first two are cut."""
+    return bool(int(read_stat(process)[30]) & 1 << signal.SIGTERM - 1)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    opened = Desk()
+    yield opened
+    opened.close()
+
+
+def test_a_killed_client_leaves_its_mode_its_screen_and_what_was_typed_for_the_other_side_to_nobody(
+    desk: Desk,
+) -> None:
+    assert termios.tcgetattr(desk.theirs) != desk.mode
+    os.write(desk.ours, b"rm -rf build\n")
+    assert select.select([desk.theirs], [], [], LIMIT)[0]
+
+    desk.client.kill()
+    desk.until_all_ended()
+
+    assert termios.tcgetattr(desk.theirs) == desk.mode
+    assert desk.read() == UNDONE + b"\r\n"
+    assert not select.select([desk.theirs], [], [], 0)[0]
+
+
+def test_a_mode_that_somebody_has_set_meanwhile_stays(desk: Desk) -> None:
+    edits: list[Any] = [*desk.mode]
+    edits[3] &= ~(termios.ICANON | termios.ECHO)
+    termios.tcsetattr(desk.theirs, termios.TCSANOW, edits)
+
+    desk.client.kill()
+    desk.until_all_ended()
+
+    # As Linux gives it back: the numbers for the end of a read are numbers by now.
+    assert termios.tcgetattr(desk.theirs)[:4] == edits[:4]
+    assert desk.read() == UNDONE
+
+
+def test_no_signal_that_is_meant_for_the_client_ends_what_waits_for_its_end(desk: Desk) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+        os.kill(desk.beside, number)
+
+    desk.client.kill()
+    desk.until_all_ended()
+
+    assert termios.tcgetattr(desk.theirs) == desk.mode
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT])
+def test_a_client_that_leaves_by_itself_needs_nobody_and_leaves_nobody(desk: Desk, number: signal.Signals) -> None:
+    os.kill(desk.beside, number)
+
+    desk.client.send_signal(signal.SIGUSR1)
+    assert desk.client.wait(timeout=LIMIT) == 0
+
+    # It was waited for, so it is not even a zombie.
+    assert not is_alive(desk.beside)
+    assert termios.tcgetattr(desk.theirs) == desk.mode
+    assert desk.read() == UNDONE + b"\r\n"
+
+
+def test_a_terminal_that_is_gone_is_left_at_once(desk: Desk) -> None:
+    os.close(desk.ours)
+
+    desk.client.kill()
+
+    desk.until_all_ended()
+
+
+def test_a_mode_is_read_as_it_was_written(desk: Desk) -> None:
+    for mode in (desk.mode, termios.tcgetattr(desk.theirs)):
+        termios.tcsetattr(desk.theirs, termios.TCSANOW, read_mode(render_mode(mode)))
+
+        assert termios.tcgetattr(desk.theirs) == mode
