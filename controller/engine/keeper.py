@@ -82,6 +82,7 @@ from controller.plan.tasks import (
     ExecEnded,
     ExecFailed,
     TaskCall,
+    TaskTrouble,
     build_exec,
     describe_verdict,
     judge_exec,
@@ -155,6 +156,8 @@ class _Terminal:
     work: Work | None = None
     verdict: Verdict | None = None
     hold: HoldStatus | None = None
+    trouble: TaskTrouble | None = None
+    """Why the last call that should have set its task is not known to be done."""
     activity: Activity | None = None
     told: tuple[object, ...] = ()
     warned: bool = False
@@ -498,6 +501,8 @@ class HoldKeeper:
             assert terminal.book is not None
             if isinstance(call, Upsert) and isinstance(verdict, Done) and is_renewal(terminal.book, call):
                 self._metrics.count_renewal(_name_cause(terminal.work))
+            if isinstance(call, Upsert):
+                terminal.trouble = None if isinstance(verdict, Done) else verdict.trouble
             terminal.book = note_verdict(terminal.book, call, verdict, terminal.wish.rules, now=now)
             self._metrics.count_hold_call(
                 HoldCall.UPSERT if isinstance(call, Upsert) else HoldCall.REMOVE,
@@ -548,9 +553,9 @@ class HoldKeeper:
         """Keep the ledger, and have those visited whose hold is not what their status was last told."""
         now, now_time = self._clock.monotonic(), self._clock.now()
         for uid, terminal in sprite.terminals.items():
-            if terminal.book is None:
+            if terminal.book is None and (terminal.work is None or terminal.wish.recorded is not None):
                 continue
-            held = is_held(terminal.book, now)
+            held = terminal.book is not None and is_held(terminal.book, now)
             if not held:
                 terminal.warned = False
             self._count_held(terminal, now)
@@ -564,7 +569,8 @@ class HoldKeeper:
     def _describe(self, terminal: _Terminal, now: timedelta, now_time: datetime) -> None:
         """Write down what is held, as the status tells it."""
         wish, work = terminal.wish, terminal.work or LetGo(NoWork.NOT_WANTED)
-        terminal.verdict = judge_held(terminal.book, work, wish.rules, now=now)
+        sprite = self._look(wish.place)
+        terminal.verdict = judge_held(terminal.book, work, wish.rules, now=now, sprite=sprite, trouble=terminal.trouble)
         terminal.hold = describe_hold(
             terminal.hold, wish.key, terminal.book, work, wish.rules, now=now, now_time=now_time
         )

@@ -8,19 +8,41 @@ sprite fall into step; the order of each terminal's calls is kept; a paused spri
 Source: design 6 (docs/architecture.md); behaviour case C8.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final, assert_never
 
 from controller.api.conditions import ConditionStatus, Reason
 from controller.api.session import SpriteState
 from controller.api.terminal import HoldStatus
 from controller.plan import steps
-from controller.plan.activity import HoldFor, LetGo, NoWork, Work
+from controller.plan.activity import ACTIVITY_ANNOTATION, HoldFor, LetGo, LetLapse, NoWork, Work
 from controller.plan.hold import plan_hold
 from controller.plan.hold_book import HoldBook, HoldRules, SlotCall, Upsert, is_held, is_surely_held
 from controller.plan.hold_names import name_base, name_task
-from controller.plan.tasks import RemoveTask, TaskCall, UpsertTask
+from controller.plan.tasks import RemoveTask, TaskCall, TaskTrouble, UpsertTask
+
+WORK_WAITS: Final = "There is work, and"
+"""So begins a sentence that tells of something to mend or to wait for: it is written whenever it changes."""
+BEING_SET: Final = "The hold is being set."
+NO_SESSION: Final = "There is no session to hold for: it has ended, or its end is asked for."
+IDLE: Final = "Nobody is attached, and nothing was active within"
+
+_FAILED: Final = "the last command in the sprite failed, or its answer was lost."
+_TROUBLES: Final[Mapping[TaskTrouble, str]] = {
+    TaskTrouble.REFUSED: "the hold's name or expiry is not one that the Tasks API takes.",
+    TaskTrouble.CURL_MISSING: "the sprite has no curl, by which holds are set: install it there.",
+    TaskTrouble.CURL_FAILED: "the sprite's Tasks API did not answer the last command (`/.sprite/api.sock`).",
+    TaskTrouble.NO_ANSWER: "the sprite's Tasks API did not answer the last command (`/.sprite/api.sock`).",
+    TaskTrouble.STATUS: "the sprite's Tasks API refused the last command.",
+    TaskTrouble.UNREADABLE: _FAILED,
+    TaskTrouble.STOPPED: _FAILED,
+    TaskTrouble.TOO_MUCH_OUTPUT: _FAILED,
+    TaskTrouble.NO_EXIT: _FAILED,
+    TaskTrouble.TIMED_OUT: _FAILED,
+    TaskTrouble.EXEC_FAILED: _FAILED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +131,70 @@ def name_calls(key: str, rules: HoldRules, calls: tuple[SlotCall, ...]) -> tuple
     )
 
 
-def judge_held(book: HoldBook | None, work: Work, rules: HoldRules, *, now: timedelta) -> steps.Verdict:
-    """Say what the condition Held is: True on answered calls alone, Unknown where a task merely may be there."""
+def judge_held(
+    book: HoldBook | None,
+    work: Work,
+    rules: HoldRules,
+    *,
+    now: timedelta,
+    sprite: SpriteState = SpriteState.RUNNING,
+    trouble: TaskTrouble | None = None,
+) -> steps.Verdict:
+    """
+    Say what the condition Held is: True on answered calls alone, Unknown where a task merely may be there.
+
+    Args:
+        book: What is known of its tasks.
+        work: Whether there is something to hold for.
+        rules: The durations.
+        now: Monotonic.
+        sprite: Its state as known.
+        trouble: Why the last call that should have set the task is not known to be done.
+    """
     if book is not None and is_surely_held(book, rules, now):
         return steps.Verdict(ConditionStatus.TRUE, Reason.HOLD_ACTIVE)
     if book is not None and is_held(book, now):
-        return steps.Verdict(ConditionStatus.UNKNOWN, Reason.HOLD_UNCLEAR)
-    unwanted = work == LetGo(NoWork.NOT_WANTED)
-    return steps.Verdict(ConditionStatus.FALSE, Reason.NOT_WANTED if unwanted else Reason.NOT_HELD)
+        hindered = isinstance(work, HoldFor) and trouble is not None
+        text = _explain_not_held(work, rules, SpriteState.RUNNING, trouble) if hindered else ""
+        return steps.Verdict(ConditionStatus.UNKNOWN, Reason.HOLD_UNCLEAR, text)
+    if work == LetGo(NoWork.NOT_WANTED):
+        return steps.Verdict(ConditionStatus.FALSE, Reason.NOT_WANTED)
+    return steps.Verdict(ConditionStatus.FALSE, Reason.NOT_HELD, _explain_not_held(work, rules, sprite, trouble))
+
+
+def _explain_not_held(work: Work, rules: HoldRules, sprite: SpriteState, trouble: TaskTrouble | None) -> str:
+    """Say why nothing is held although a hold is wanted, in words that stay the same for as long as the cause does."""
+    match work:
+        case HoldFor() if sprite is not SpriteState.RUNNING:
+            return f"{WORK_WAITS} no sprite is woken by a hold: it begins when the sprite is next seen running."
+        case HoldFor() if trouble is not None:
+            return f"{WORK_WAITS} {_TROUBLES[trouble]} It is tried again; the operator's log says more."
+        case HoldFor():
+            return BEING_SET
+        case LetGo(why=why):
+            return _explain_no_work(why, rules)
+        case LetLapse():
+            return "Suspended: nothing is held until `spec.suspend` is false."
+        case _:
+            assert_never(work)
+
+
+def _explain_no_work(why: NoWork, rules: HoldRules) -> str:
+    match why:
+        case NoWork.IDLE:
+            seconds = int(rules.idle_window.total_seconds())
+            return f"{IDLE} {seconds} s. A hold comes with the next activity."
+        case NoWork.NOT_SEEN:
+            return (
+                "Nobody is attached, and nothing tells whether the session is active: what cannot be seen starts no "
+                f"hold. Attach, tell of activity by the annotation {ACTIVITY_ANNOTATION}, or set `hold.mode: Always`."
+            )
+        case NoWork.SESSION_ENDED:
+            return NO_SESSION
+        case NoWork.NOT_WANTED:
+            return ""
+        case _:
+            assert_never(why)
 
 
 def describe_hold(

@@ -7,7 +7,7 @@ to date in a write that something else calls for, and never calls for one itself
 sentence that says what a person has to mend is no such wording: it is written when it changes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, assert_never
 
@@ -30,6 +30,7 @@ from controller.plan.facts import UNFENCED
 from controller.plan.fence_objects import ObjectView
 from controller.plan.fence_presence import judge_fenced
 from controller.plan.gateways import find_presence
+from controller.plan.hold_round import BEING_SET, IDLE, NO_SESSION, WORK_WAITS
 from controller.plan.looks import LookFailed, NotLooked, SpriteAway, SpriteLook, SpriteSeen
 from controller.plan.steps import Outcome, Verdict
 
@@ -53,6 +54,19 @@ _TO_MEND: Final = frozenset(
 Stalls whose sentence names the very thing to mend: another Secret, another owner or another field is news, while the
 reason stays. It says nothing of calls that vary, so it never changes by itself.
 """
+
+
+_NO_TOKEN: Final = frozenset(
+    {
+        Situation.TOKEN_NOT_ALLOWED,
+        Situation.SECRET_NOT_FOUND,
+        Situation.SECRET_KEY_MISSING,
+        Situation.TOKEN_INVALID,
+    }
+)
+
+NOT_JUDGED: Final = "Nothing is held yet: nobody has looked whether there is work."
+"""It gives way to what is found, by a write of its own; and it never takes the place of what was found before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +110,10 @@ def build_status(
     verdicts = _judge_conditions(outcome, spec, sprite, hold)
     verdicts[ConditionType.ATTACHED] = _judge_attached(is_watched=is_watched)
     verdicts[ConditionType.FENCED] = judge_fenced(spec.active_socket_id, view.lock, dead=gone)
-    if hold is None and old.hold is not None:
-        del verdicts[ConditionType.HELD]
     known = {condition.type: condition for condition in old.conditions}
+    is_judged = known[ConditionType.HELD].reason == Reason.NOT_HELD and known[ConditionType.HELD].message
+    if hold is None and (old.hold is not None or (is_judged and verdicts[ConditionType.HELD].message == NOT_JUDGED)):
+        del verdicts[ConditionType.HELD]
     conditions = tuple(
         _move_condition(known[kind], verdicts.get(kind), generation=generation, now=now) for kind in ConditionType
     )
@@ -194,7 +209,10 @@ def _essence(status: TerminalStatus) -> TerminalStatus:
 
 
 def _essence_of_message(condition: Condition) -> str:
-    return condition.message if condition.type is ConditionType.STALLED and condition.reason in _TO_MEND else ""
+    stalled = condition.type is ConditionType.STALLED and condition.reason in _TO_MEND
+    is_held = condition.type is ConditionType.HELD
+    waits = is_held and (condition.message.startswith(WORK_WAITS) or condition.message in (NOT_JUDGED, BEING_SET))
+    return condition.message if stalled or waits else ""
 
 
 def _essence_of_kill(kill: KillStatus) -> KillStatus:
@@ -209,7 +227,7 @@ def _judge_conditions(
     verdicts = {
         ConditionType.RECONCILING: Verdict(_truth(holds=readiness.reconciling), reason, outcome.message),
         ConditionType.STALLED: Verdict(_truth(holds=readiness.stalled), reason, outcome.message),
-        ConditionType.HELD: _judge_held(spec, hold),
+        ConditionType.HELD: _judge_held(outcome, spec, hold),
     }
     if readiness.ready is not None:
         verdicts[ConditionType.READY] = Verdict(readiness.ready, reason, outcome.message)
@@ -246,10 +264,32 @@ def _judge_attached(*, is_watched: bool) -> Verdict:
     return Verdict(_TRUE, Reason.VIEWER) if is_watched else Verdict(_FALSE, Reason.NO_VIEWER)
 
 
-def _judge_held(spec: TerminalSpec, hold: HoldView | None) -> Verdict:
-    if hold is not None:
-        return hold.held
-    return Verdict(_FALSE, Reason.NOT_HELD if spec.hold_wanted else Reason.NOT_WANTED)
+def _judge_held(outcome: Outcome, spec: TerminalSpec, hold: HoldView | None) -> Verdict:
+    if hold is not None and hold.held.reason is not Reason.NOT_WANTED:
+        return _tell_last_activity(hold)
+    if not spec.hold_wanted:
+        return Verdict(_FALSE, Reason.NOT_WANTED)
+    return Verdict(_FALSE, Reason.NOT_HELD, _explain_no_book(outcome, spec))
+
+
+def _tell_last_activity(hold: HoldView) -> Verdict:
+    """Add when the last activity was; it calls for no write of its own."""
+    held, latest = hold.held, None if hold.activity is None else hold.activity.latest
+    if latest is None or not held.message.startswith(IDLE):
+        return held
+    return replace(held, message=f"{held.message} The last activity was seen at {latest:%Y-%m-%dT%H:%M:%SZ}.")
+
+
+def _explain_no_book(outcome: Outcome, spec: TerminalSpec) -> str:
+    """Say why nobody keeps a book for a terminal whose hold is wanted."""
+    session = outcome.session
+    if session is None or session.id is None:
+        return "There is no session to hold for yet."
+    if session.ended is not None or spec.terminated:
+        return NO_SESSION
+    if outcome.situation in _NO_TOKEN:
+        return f"Nothing can be held without a token: {outcome.message}"
+    return NOT_JUDGED
 
 
 def _judge_reachable(sprite: SpriteLook) -> Verdict | None:

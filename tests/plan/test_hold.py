@@ -47,6 +47,7 @@ from controller.plan.hold_book import (
 )
 from controller.plan.hold_names import build_key, name_base, name_task
 from controller.plan.hold_round import (
+    WORK_WAITS,
     HoldEntry,
     Quiet,
     ReadTasks,
@@ -57,7 +58,6 @@ from controller.plan.hold_round import (
     plan_round,
 )
 from controller.plan.hold_settings import HoldSettings
-from controller.plan.steps import Verdict as ConditionVerdict
 from controller.plan.tasks import Done, Failed, RemoveTask, TaskTrouble, Unclear, UpsertTask, Verdict
 from controller.plan.tasks_read import ListedTask, TasksRead
 
@@ -954,7 +954,45 @@ def test_terminals_of_one_sprite_fall_into_step_and_cost_as_many_commands_as_one
 def test_held_is_true_on_answered_calls_alone_and_flips_both_ways(
     book: HoldBook | None, work: Work, status: ConditionStatus, reason: Reason
 ) -> None:
-    assert judge_held(book, work, RULES, now=NOW) == ConditionVerdict(status, reason)
+    held = judge_held(book, work, RULES, now=NOW)
+
+    assert (held.status, held.reason) == (status, reason)
+    assert bool(held.message) == (reason is Reason.NOT_HELD)
+
+
+@pytest.mark.parametrize(
+    ("work", "sprite", "trouble", "told"),
+    [
+        (VIEWER, SpriteState.RUNNING, None, "The hold is being set."),
+        (VIEWER, SpriteState.WARM, None, "it begins when the sprite is next seen running."),
+        (VIEWER, SpriteState.UNKNOWN, TaskTrouble.CURL_MISSING, "it begins when the sprite is next seen running."),
+        (VIEWER, SpriteState.RUNNING, TaskTrouble.CURL_MISSING, "the sprite has no curl, by which holds are set: "),
+        (IDLE, SpriteState.RUNNING, TaskTrouble.CURL_MISSING, "nothing was active within 120 s."),
+        (LetGo(NoWork.NOT_SEEN), SpriteState.RUNNING, None, "what cannot be seen starts no hold. Attach, tell of"),
+        (LetGo(NoWork.SESSION_ENDED), SpriteState.RUNNING, None, "There is no session to hold for"),
+        (LetLapse(), SpriteState.RUNNING, None, "until `spec.suspend` is false."),
+    ],
+)
+def test_why_nothing_is_held_is_told(work: Work, sprite: SpriteState, trouble: TaskTrouble | None, told: str) -> None:
+    held = judge_held(HoldBook(), work, RULES, now=NOW, sprite=sprite, trouble=trouble)
+
+    assert told in held.message
+
+
+def test_a_task_that_may_be_there_after_a_failed_call_says_why_the_call_failed() -> None:
+    unclear = book_of(held(9_990_000, None))
+
+    told = judge_held(unclear, VIEWER, RULES, now=NOW, trouble=TaskTrouble.CURL_MISSING)
+    assert (told.reason, "has no curl" in told.message) == (Reason.HOLD_UNCLEAR, True)
+    assert judge_held(unclear, IDLE, RULES, now=NOW, trouble=TaskTrouble.CURL_MISSING).message == ""
+
+
+@pytest.mark.parametrize("trouble", list(TaskTrouble))
+def test_every_trouble_of_a_hold_has_its_sentence(trouble: TaskTrouble) -> None:
+    held = judge_held(None, VIEWER, RULES, now=NOW, trouble=trouble)
+
+    assert held.message.startswith(f"{WORK_WAITS} the ")
+    assert held.message.endswith(" It is tried again; the operator's log says more.")
 
 
 def test_a_status_names_the_hold_by_what_both_names_share_and_keeps_its_beginning() -> None:

@@ -1,7 +1,7 @@
 """The status that follows from an outcome, and whether it is worth a write."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -10,8 +10,10 @@ from controller.api.session import SpriteState
 from controller.api.situations import Phase, Situation, judge_readiness
 from controller.api.terminal import Condition, TerminalStatus
 from controller.errors import Failure
+from controller.plan.activity import Activity
+from controller.plan.hold_round import IDLE, WORK_WAITS
 from controller.plan.looks import NOT_LOOKED, LookFailed, SpriteLook
-from controller.plan.status import build_status, is_worth_writing
+from controller.plan.status import NOT_JUDGED, HoldView, build_status, is_worth_writing
 from controller.plan.steps import Outcome, Verdict
 from tests.plan.building import ADOPTED, NOON, NOW, build_away, build_seen, build_spec
 
@@ -196,3 +198,56 @@ def test_the_idle_time_starts_anew_on_resume() -> None:
     resumed = build(suspended, now=NOON + timedelta(hours=1))
 
     assert resumed.detached_time == NOON + timedelta(hours=1)
+
+
+# --- why nothing is held ----------------------------------------------------------------------------------------------
+
+
+def build_view(message: str, latest: datetime | None = None, reason: Reason = Reason.NOT_HELD) -> HoldView:
+    return HoldView(Verdict(ConditionStatus.FALSE, reason, message), None, Activity(latest, observable=True))
+
+
+def build_wanting(old: TerminalStatus | None = None, outcome: Outcome = LIVES, **fields: object) -> TerminalStatus:
+    spec = build_spec(holdWanted=True, terminated=outcome.situation is Situation.TERMINATED)
+    return build(old, outcome, spec=spec, **fields)
+
+
+def tell_held(status: TerminalStatus) -> str:
+    held = find(status, ConditionType.HELD)
+    assert (held.status, held.reason) == (ConditionStatus.FALSE, Reason.NOT_HELD)
+    return held.message
+
+
+def test_a_wish_without_a_book_says_what_is_missing() -> None:
+    no_secret = replace(LIVES, situation=Situation.SECRET_NOT_FOUND, message="Secret one does not exist.")
+    cut_off = build_view("", reason=Reason.NOT_WANTED)
+
+    assert tell_held(build_wanting()) == NOT_JUDGED
+    assert tell_held(build_wanting(outcome=replace(LIVES, session=None))) == "There is no session to hold for yet."
+    assert "its end is asked for" in tell_held(build_wanting(outcome=replace(LIVES, situation=Situation.TERMINATED)))
+    assert tell_held(build_wanting(outcome=no_secret, hold=cut_off)).endswith("a token: Secret one does not exist.")
+
+
+def test_the_last_activity_is_told_and_calls_for_no_write() -> None:
+    idle = f"{IDLE} 120 s."
+    first = build_wanting(hold=build_view(idle, NOON))
+    later = build_wanting(first, hold=build_view(idle, NOON + timedelta(hours=1)))
+
+    assert tell_held(first) == f"{idle} The last activity was seen at 2026-11-30T12:00:00Z."
+    assert tell_held(later).endswith("13:00:00Z.")
+    assert not is_worth_writing(first, later, stored=True)
+
+
+def test_what_hinders_a_hold_is_written_when_it_changes_and_what_was_found_gives_way_to_no_guess() -> None:
+    unjudged = build_wanting()
+    idle = build_wanting(unjudged, hold=build_view(f"{IDLE} 120 s."))
+    assert is_worth_writing(unjudged, idle, stored=True)
+
+    # As after a restart.
+    assert not is_worth_writing(idle, build_wanting(idle), stored=True)
+    assert build_wanting(idle).conditions == idle.conditions
+
+    hindered = [build_wanting(idle, hold=build_view(f"{WORK_WAITS} {what}.")) for what in ("one", "two")]
+    assert is_worth_writing(idle, hindered[0], stored=True)
+    assert is_worth_writing(*hindered, stored=True)
+    assert not is_worth_writing(hindered[0], hindered[0], stored=True)
