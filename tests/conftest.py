@@ -14,6 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.cluster.plane import Cluster
 
+pytest_plugins = ["tests.support.secrecy_plugin"]
+
 NUMBERS = itertools.count(1)
 HERE = Path(__file__).parent
 LONGEST = (

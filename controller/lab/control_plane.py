@@ -222,9 +222,13 @@ class ControlPlane:
         """The running processes by name."""
         return {name: child.pid for name, child in self._children.items() if child.returncode is None}
 
+    def log_file(self, name: str) -> Path:
+        """Where the log of `etcd`, `kube-apiserver` or `kube-controller-manager` is, or will be."""
+        return self._files.log(name)
+
     def read_log(self, name: str) -> str:
-        """Read the log of `etcd`, `kube-apiserver` or `kube-controller-manager`."""
-        return self._files.log(name).read_text(errors="replace")
+        """Read one of these logs."""
+        return self.log_file(name).read_text(errors="replace")
 
     async def start(self) -> None:
         """

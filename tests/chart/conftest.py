@@ -46,8 +46,8 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site() -> Iterator[Site]:
     """A real API server with its controllers and without our kind: the chart brings it."""
-    site = Site(tmp_path_factory.mktemp("site"))
+    site = Site()
     yield site
     site.close()

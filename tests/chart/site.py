@@ -6,7 +6,7 @@ ours.
 import asyncio
 import json
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError
@@ -40,8 +40,8 @@ class Site(AuditedCluster):
     Who asked it for what stands in its audit log.
     """
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self) -> None:
+        super().__init__()
         for name in NAMESPACES:
             self.create_namespace(name)
 
@@ -90,8 +90,8 @@ class Site(AuditedCluster):
         assert status == 201, answer
         return bool(answer["status"]["allowed"])
 
-    async def _start(self, api_server_arguments: Sequence[str]) -> ControlPlane:
-        plane = ControlPlane(await _find(), api_server_arguments=api_server_arguments)
+    async def _start(self, audit_policy: Mapping[str, Any]) -> ControlPlane:
+        plane = ControlPlane(await _find(), audit_policy=audit_policy)
         await plane.start()
         try:
             await plane.install_crds(FOREIGN_KINDS)

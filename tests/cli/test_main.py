@@ -16,9 +16,10 @@ from controller.cli.main import COMMANDS, cli, run
 from controller.errors import AgentTerminalError
 from controller.settings import Fault, SettingsFaulty
 from controller.tenure import TenureEnded
+from tests.support.secrecy import secret
 
 ROOM = Path(switchboard.__file__).parent
-PLANTED = "planted-token-7f3a"
+PLANTED = secret()
 
 
 def raise_it(error: BaseException) -> Callable[[], None]:

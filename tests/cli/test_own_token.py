@@ -7,8 +7,9 @@ import pytest
 
 from controller.cli.own_token import build_own_token
 from controller.settings import OwnTokenSettings, TokenFile
+from tests.support.secrecy import build_sprites_token
 
-PLANTED = "planted/1/aa/bb"
+PLANTED = build_sprites_token("planted")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", f"{PLANTED} and a word more".encode()])

@@ -2,9 +2,9 @@
 A gateway in a process of its own: the real doors and the real streams, around a fence of one line.
 
 Whoever comes to type holds the terminal; whoever takes over replaces them. The API server behind the doors is a double,
-the Sprites API is the emulator. Started as `python -m tests.client.stand_in`; facts come as one JSON argument, the port
-goes out as the first line, then the mode of each attach and what became of each fresh token; each line that comes in
-ends the holder's socket with that ending.
+the Sprites API is the emulator. Started as `python -m tests.client.stand_in`; facts come as the first line of JSON, the
+port goes out as the first line, then the mode of each attach and what became of each fresh token; each further line
+that comes in ends the holder's socket with that ending.
 """
 
 import asyncio
@@ -171,4 +171,4 @@ async def _obey(terminals: StreamTerminals) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(json.loads(sys.argv[1])))
+    asyncio.run(serve(json.loads(sys.stdin.readline())))

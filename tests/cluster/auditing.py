@@ -4,10 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from tests.cluster.plane import CRD, Cluster
 
@@ -47,19 +44,9 @@ class Asked:
 class AuditedCluster(Cluster):
     """A `Cluster` with an audit log. Its CRD may be changed by tests, which put it right again."""
 
-    def __init__(self, folder: Path) -> None:
-        self._log = folder / "audit.log"
-        policy = folder / "policy.yaml"
-        policy.write_text(yaml.safe_dump(POLICY))
-        super().__init__(
-            (
-                f"--audit-policy-file={policy}",
-                f"--audit-log-path={self._log}",
-                # The file is read while it grows: no batching, and a rotation (MB) that never comes.
-                "--audit-log-mode=blocking",
-                "--audit-log-maxsize=100000",
-            )
-        )
+    def __init__(self) -> None:
+        super().__init__(POLICY)
+        self._log = self.plane.audit_log
 
     def mark_audit(self) -> int:
         """Give a place in the log, so that what others asked for before it can be left out."""

@@ -38,9 +38,9 @@ def lab(lab_process: EmulatorProcess) -> Iterator[EmulatorProcess]:
 
 
 @pytest.fixture(scope="session")
-def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuditedCluster]:
+def audited() -> Iterator[AuditedCluster]:
     """Another control plane, for tests that change the kind itself or ask who was asked for what."""
-    cluster = AuditedCluster(tmp_path_factory.mktemp("audit"))
+    cluster = AuditedCluster()
     yield cluster
     cluster.close()
 

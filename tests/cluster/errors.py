@@ -22,6 +22,7 @@ from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess, Lab
 from tests.support.operator import World, read_condition
 from tests.support.process import await_true
+from tests.support.secrecy import build_sprites_token
 
 Fault = dict[str, Any]
 
@@ -152,7 +153,7 @@ def playing(cluster: Cluster, plays: Mapping[str, Callable[[Corner], None]]) -> 
         plays: Each play by its name.
     """
     names = {f"corner-{number}": play for number, play in enumerate(plays)}
-    tokens = {corner: f"{corner}/1/aa/bb" for corner in names}
+    tokens = {corner: build_sprites_token(corner) for corner in names}
     options = [word for token in tokens.values() for word in ("--token", token)]
     with (
         EmulatorProcess(*options) as emulator,

@@ -6,20 +6,35 @@ death signal comes when the thread that started it ends.
 """
 
 import asyncio
+import json
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from controller.lab.binaries import build_progress, find_binaries, read_binaries_settings
 from controller.lab.control_plane import KUBECTL_WITHIN, Completed, ControlPlane
 from controller.settings import environment, read_cache_folder
+from tests.support.secrecy import Kind, learn, look, look_at_lines
 
 CRD = Path(__file__).parents[2] / "crds" / "agentterminals.agentterminal.dev.yaml"
 
 Answer = TypeVar("Answer")
+
+AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        # It asks itself for much, all the time.
+        {"level": "None", "users": ["system:apiserver"]},
+        {"level": "None", "nonResourceURLs": ["/readyz*", "/livez*", "/healthz*"]},
+        {"level": "Metadata"},
+    ],
+}
+"""Who asked for what at which address, since an address may show a secret; never a body."""
 
 CALL_WITHIN_SECONDS = 110
 """Less than the bound of a test, so that the failure is told here, with its place."""
@@ -38,15 +53,18 @@ class Cluster:
     `plane` is the real one, whose coroutines belong to another loop: use `call` for them.
     """
 
-    def __init__(self, api_server_arguments: Sequence[str] = ()) -> None:
+    def __init__(self, audit_policy: Mapping[str, Any] = AUDIT_POLICY) -> None:
+        self._looked_at = dict[Path, int]()
+        self._looking = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
         self._thread.start()
         try:
-            self.plane = self.call(self._start(api_server_arguments))
+            self.plane = self.call(self._start(audit_policy))
         except BaseException:
             self._end_thread()
             raise
+        learn(Kind.ADMINISTRATOR, self.plane.admin_token)
 
     def call(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Run a coroutine of the control plane and return its answer."""
@@ -60,6 +78,7 @@ class Cluster:
     def close(self) -> None:
         """End the control plane and the loop."""
         try:
+            self.look_at_logs()
             self.call(self.plane.stop())
         finally:
             self._end_thread()
@@ -110,21 +129,44 @@ class Cluster:
         self.call(self.plane.restart_api_server())
 
     def empty_namespace(self, namespace: str) -> None:
-        """Delete all terminals of a namespace for good, finalizers or not, so that no later operator sees them."""
+        """
+        Delete all terminals of a namespace for good, finalizers or not, so that no later operator sees them.
+
+        What was written about them is looked through before: no secret may stand there.
+        """
         terminals = f"/apis/agentterminal.dev/v1alpha1/namespaces/{namespace}/agentterminals"
         status, answer = self.request("GET", terminals)
         if status != 200:
             return
+        self.look_at_objects(namespace, answer["items"])
+        self.look_at_logs()
         for terminal in answer["items"]:
             path = f"{terminals}/{terminal['metadata']['name']}"
             patch = {"metadata": {"finalizers": None}}
             self.request("PATCH", path, body=patch, content_type="application/merge-patch+json")
             self.request("DELETE", path, body={"gracePeriodSeconds": 0})
 
-    async def _start(self, api_server_arguments: Sequence[str]) -> ControlPlane:
+    def look_at_objects(self, namespace: str, terminals: Sequence[Mapping[str, Any]]) -> None:
+        """Look through what processes wrote: terminals without what their owners wrote, and Events and Leases."""
+        for terminal in terminals:
+            for part, written in _list_parts(terminal):
+                look(f"The {part} of an AgentTerminal", json.dumps(written))
+        for group, kind in (("events.k8s.io/v1", "events"), ("coordination.k8s.io/v1", "leases")):
+            _, listed = self.request("GET", f"/apis/{group}/namespaces/{namespace}/{kind}")
+            look(f"One of the {kind} of a namespace", json.dumps(listed))
+
+    def look_at_logs(self) -> None:
+        """Look through what the API server and its store logged since the last look, each request's address in it."""
+        logs = {f"The log of {name}": self.plane.log_file(name) for name in self.plane.process_ids}
+        logs["The API server's audit log"] = self.plane.audit_log
+        with self._looking:
+            for place, log in logs.items():
+                self._looked_at[log] = look_at_lines(place, log, since=self._looked_at.get(log, 0))
+
+    async def _start(self, audit_policy: Mapping[str, Any]) -> ControlPlane:
         settings = read_binaries_settings(environment(), cache=read_cache_folder(environment()))
         binaries = await find_binaries(settings, build_progress())
-        plane = ControlPlane(binaries, api_server_arguments=api_server_arguments)
+        plane = ControlPlane(binaries, audit_policy=audit_policy)
         await plane.start()
         try:
             await plane.install_crds(CRD)
@@ -141,3 +183,14 @@ class Cluster:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         self._loop.close()
+
+
+def _list_parts(terminal: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All parts of an object but its spec, and the copy of it that `kubectl apply` keeps."""
+    metadata = dict(terminal["metadata"])
+    annotations = dict(metadata.pop("annotations", {}))
+    annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
+    yield "managedFields", metadata.pop("managedFields", None)
+    yield "annotations", annotations
+    yield "metadata", metadata
+    yield from ((part, terminal[part]) for part in terminal.keys() - {"metadata", "spec"})

@@ -17,8 +17,9 @@ from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess
 from tests.support.operator import OperatorProcess, World
 from tests.support.process import await_true
+from tests.support.secrecy import Kind, secret
 
-SECRET: Final = "planted-secret"  # What must not stay in a sprite.
+SECRET: Final = secret(Kind.ENVIRONMENT)  # What must not stay in a sprite.
 LINGER_SECONDS: Final = 15.0
 """A command without terminal outlives its client by 10 s; our own may be found that long."""
 

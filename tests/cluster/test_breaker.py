@@ -19,6 +19,7 @@ from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess
 from tests.support.operator import World, read_condition
 from tests.support.process import await_true
+from tests.support.secrecy import build_sprites_token, find_kinds
 
 STUBBORN: Final = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
 LAUNCH: Final = {"command": ["sleep", "600"]}
@@ -37,7 +38,7 @@ WAITING: Final = ("dying", "going", "fresh")
 
 @pytest.fixture
 def emulator() -> Iterator[EmulatorProcess]:
-    tokens = [word for name in (*BROKEN, CALM) for word in ("--token", f"{name}/1/aa/bb")]
+    tokens = [word for name in (*BROKEN, CALM) for word in ("--token", build_sprites_token(name))]
     with EmulatorProcess(*tokens) as process:
         yield process
 
@@ -46,7 +47,7 @@ def emulator() -> Iterator[EmulatorProcess]:
 def world(cluster: Cluster, namespace: str, emulator: EmulatorProcess) -> Iterator[World]:
     with World(cluster, namespace, emulator) as world:
         for name in (*BROKEN, CALM):
-            world.put_secret(name, token=f"{name}/1/aa/bb")
+            world.put_secret(name, token=build_sprites_token(name))
         world.start_operator(METADATA_SECONDS="1")
         yield world
 
@@ -227,4 +228,5 @@ def test_an_incident_proves_nothing_forgets_nothing_launches_nothing_and_ends_by
     assert world.operator is not None
     log = world.operator.log_file.read_text()
     assert "nobody foresaw" not in log
-    assert "/aa/bb" not in log + json.dumps(world.cluster.request("GET", world.path)[1])
+    shown = log + json.dumps(world.cluster.request("GET", world.path)[1])
+    assert find_kinds(shown.encode()) == set()

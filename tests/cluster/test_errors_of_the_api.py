@@ -29,6 +29,7 @@ from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess, Lab
 from tests.support.operator import World, read_condition
 from tests.support.process import await_true
+from tests.support.secrecy import build_sprites_token
 
 
 @dataclass(frozen=True)
@@ -282,10 +283,10 @@ def test_a_throttled_token_is_left_in_peace_for_as_long_as_it_asked(quick: World
 
 def test_a_throttled_token_keeps_no_other_from_its_work(cluster: Cluster) -> None:
     with (
-        EmulatorProcess("--token", "lab/1/cc/dd", "--token", "other/1/aa/bb") as slow,
+        EmulatorProcess("--token", build_sprites_token("lab"), "--token", build_sprites_token("other")) as slow,
         open_world(cluster, slow, METADATA_SECONDS="1", WORKERS="4") as world,
     ):
-        quick = Lab(slow.url, "other/1/aa/bb")
+        quick = Lab(slow.url, build_sprites_token("other"))
         slow.create_sprite("box")
         quick.create_sprite("quick")
         world.put_secret("quick", token=quick.token)

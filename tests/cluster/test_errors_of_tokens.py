@@ -32,9 +32,11 @@ from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess
 from tests.support.operator import World, read_condition
 from tests.support.process import await_true
+from tests.support.secrecy import Kind, build_sprites_token, secret
 
-STRANGER = "stranger/1/aa/bb"
+STRANGER = build_sprites_token("stranger")
 """A token of another organization."""
+FORMER, PLANTED = build_sprites_token("lab"), secret(Kind.SPRITES, "planted")
 REREAD_WITHIN = 80.0
 """A Secret is read again after 60 s; the rest is for a busy machine."""
 
@@ -44,17 +46,21 @@ SECRETS: dict[str, tuple[dict[str, str] | None, str, str]] = {
     "keyless": ({"other": "x"}, "SecretKeyMissing", "Secret keyless has no value under the key token."),
     "empty": ({"token": ""}, "SecretKeyMissing", "Secret empty has no value under the key token."),
     "spaced": (
-        {"token": "planted secret/1"},
+        {"token": f"{PLANTED} secret/1"},
         "TokenInvalid",
         "Key token of Secret spaced: The Sprites token has white space",
     ),
     "broken": (
-        {"token": "planted\x07secret"},
+        {"token": f"{PLANTED}\x07secret"},
         "TokenInvalid",
         "Key token of Secret broken: The Sprites token has a control",
     ),
     "newline": ({"token": "\n"}, "TokenInvalid", "Key token of Secret newline: The Sprites token is empty"),
-    "refused": ({"token": "planted/1/secret"}, "TokenRejected", "the token under the key token of Secret refused"),
+    "refused": (
+        {"token": build_sprites_token("planted")},
+        "TokenRejected",
+        "the token under the key token of Secret refused",
+    ),
 }
 
 
@@ -75,7 +81,7 @@ def play_troubles(world: World) -> None:
         assert summarize(status, "SpriteReachable") == {"SpriteReachable": reachable}
         await_events(world, name, ("Warning", reason))
     assert world.live() == []
-    assert_no_secret_was_told(world, "planted")
+    assert_no_secret_was_told(world, PLANTED)
     mended = time.monotonic()
     for name in SECRETS:
         world.put_secret(name, token=world.lab.token)
@@ -117,7 +123,7 @@ def plays(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Begin with what takes a minute; the other tests of this page go on meanwhile."""
     with (
         EmulatorProcess() as own,
-        EmulatorProcess("--token", "lab/1/cc/dd", "--token", STRANGER) as both,
+        EmulatorProcess("--token", FORMER, "--token", STRANGER) as both,
         open_world(cluster, own, METADATA_SECONDS="1") as troubled,
         open_world(cluster, both, METADATA_SECONDS="1") as strange,
         ThreadPoolExecutor(2) as pool,
@@ -129,7 +135,7 @@ def plays(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         running.begin("stranger", partial(play_stranger, strange, both, tmp_path_factory.mktemp("stranger")))
         yield running
         pool.shutdown(wait=True, cancel_futures=True)
-        assert_no_secret_was_told(troubled, own.token, "planted")
+        assert_no_secret_was_told(troubled, own.token, PLANTED)
         assert_no_secret_was_told(strange, both.token)
 
 
@@ -150,10 +156,10 @@ def adopt(world: World, name: str, **spec: Any) -> dict[str, Any]:
 
 
 def test_a_refused_token_is_read_again_and_its_successor_is_used_at_once(world: World) -> None:
-    successor = "lab/2/aa/bb"
-    with EmulatorProcess("--token", "lab/1/cc/dd", "--token", successor) as rotating:
+    successor = build_sprites_token("lab", "two")
+    with EmulatorProcess("--token", FORMER, "--token", successor) as rotating:
         rotating.create_sprite("box")
-        world.put_secret("sprites", token="lab/1/cc/dd")
+        world.put_secret("sprites", token=FORMER)
         world.sprites_url = rotating.url
         world.start_operator()
         world.create("first", launch=LAUNCH)
@@ -172,13 +178,13 @@ def test_a_refused_token_is_read_again_and_its_successor_is_used_at_once(world: 
         assert tell_events(world, "second") == []
 
         rotating.arm_fault({"kind": "status", "status": 401}, route="exec.kill", times=MANY)
-        world.put_secret("sprites", token="lab/1/cc/dd")
+        world.put_secret("sprites", token=FORMER)
         world.patch("second", terminated=True)
         world.await_reason("second", "TokenRejected", "Terminated")
         kills = rotating.requests(route="exec.kill")
         assert [kill["status"] for kill in kills] == [401, 401]
         assert kills[1]["time"] - kills[0]["finished"] < 1
-        assert_no_secret_was_told(world, successor, "lab/1/cc/dd")
+        assert_no_secret_was_told(world, successor, FORMER)
 
 
 def test_the_last_good_token_ends_what_it_started_after_its_secret_was_deleted(world: World) -> None:

@@ -14,13 +14,14 @@ from tests.cluster.gate import At, Gate
 from tests.cluster.stage import is_kill, of
 from tests.support.operator import World, read_condition
 from tests.support.process import await_true
+from tests.support.secrecy import Kind, secret
 
 SERVER = "setsid sleep 98765431 & exec sleep 600"
 """Leaves a process in a session of its own, as a server that somebody put into the background."""
 JOB = "set -m; nohup sleep 98765432 >/dev/null & exec sleep 600"
 """Leaves a background job in the terminal's session, in a process group of its own."""
 QUIET = "exec sleep 600"
-SECRET = "planted-secret"
+SECRET = secret(Kind.ENVIRONMENT)
 
 
 def launch(script: str, **more: Any) -> dict[str, Any]:

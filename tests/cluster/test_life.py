@@ -11,6 +11,7 @@ import pytest
 from tests.support.emulator import Lab
 from tests.support.operator import World
 from tests.support.process import await_true
+from tests.support.secrecy import Kind, secret
 
 STUBBORN = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
 
@@ -132,13 +133,13 @@ def host_environment(lab: Lab, session_id: str) -> dict[str, str]:
 
 
 def test_neither_environment_nor_argv_travel_in_an_address_a_status_an_event_or_a_log(world: World) -> None:
-    world.put_secret("password", value="planted-secret-value")
+    world.put_secret("password", value=f"planted-{secret(Kind.SECRET_VALUE)}")
     world.create(
         "one",
         launch={
-            "command": ["sh", "-c", "exec sleep 600", "planted-argument"],
+            "command": ["sh", "-c", "exec sleep 600", f"planted-{secret(Kind.ENVIRONMENT)}"],
             "env": [
-                {"name": "OPEN", "value": "planted-plain-value"},
+                {"name": "OPEN", "value": f"planted-{secret(Kind.ENVIRONMENT)}"},
                 {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "password", "key": "value"}}},
             ],
         },

@@ -15,6 +15,7 @@ from tests.cluster.auditing import Asked, AuditedCluster
 from tests.support.emulator import EmulatorProcess
 from tests.support.operator import World, read_condition
 from tests.support.process import await_true
+from tests.support.secrecy import Kind, secret
 
 NUMBERS = itertools.count(1)
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -90,9 +91,9 @@ def live_through_everything(world: World) -> None:
     world.patch("adopted", idleTimeoutSeconds=900)  # outruns the write that follows from the look
     world.await_reason("adopted", "Detached")
 
-    world.put_secret("password", value="planted")
-    secret = {"secretKeyRef": {"name": "password", "key": "value"}}
-    world.create("launched", launch={"command": ["sleep", "600"], "env": [{"name": "A", "valueFrom": secret}]})
+    world.put_secret("password", value=secret(Kind.SECRET_VALUE))
+    reference = {"secretKeyRef": {"name": "password", "key": "value"}}
+    world.create("launched", launch={"command": ["sleep", "600"], "env": [{"name": "A", "valueFrom": reference}]})
     world.await_reason("launched", "Detached")
 
     for _ in range(2):
@@ -183,10 +184,10 @@ def test_a_secret_that_the_operator_may_not_read_is_told_like_a_missing_one_with
 
 
 def test_a_secret_of_a_launch_that_the_operator_may_not_read_starts_nothing(limited: World) -> None:
-    limited.put_secret("private", value="planted")
-    secret = {"secretKeyRef": {"name": "private", "key": "value"}}
+    limited.put_secret("private", value=secret(Kind.SECRET_VALUE))
+    reference = {"secretKeyRef": {"name": "private", "key": "value"}}
 
-    limited.create("one", launch={"command": ["sleep", "600"], "env": [{"name": "A", "valueFrom": secret}]})
+    limited.create("one", launch={"command": ["sleep", "600"], "env": [{"name": "A", "valueFrom": reference}]})
     status = limited.await_reason("one", "LaunchInvalid", "Stalled")
 
     message = "Secret private, which `spec.launch.env` names, does not exist, or the operator may not read it."

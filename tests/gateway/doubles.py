@@ -26,12 +26,13 @@ from controller.gateway.terminals import AttachRequest, Ending, Notice, TokenWan
 from controller.kube.credentials import CredentialsUnusable
 from controller.kube.errors import NotFound, Unreachable
 from controller.plan.fence_closing import CLOSINGS
+from tests.support.secrecy import Kind, look, secret
 
 NAMESPACE = "team-a"
 NAME = "one"
 PATH = f"/v1/namespaces/{NAMESPACE}/agentterminals/{NAME}"
-ANNA = "anna-token"
-BERT = "bert-token"
+ANNA = secret(Kind.PERSON, "anna")
+BERT = secret(Kind.PERSON, "bert")
 RIGHTS = ("attach", "view", "takeover", "activity")
 SOON_SECONDS = 20
 
@@ -257,7 +258,9 @@ class Doors:
         if token is not None:
             sent["Authorization"] = f"Bearer {token}"
         async with self.http.request(method, f"{self.url}{path}", headers=sent, allow_redirects=False) as answer:
-            return Answer(answer.status, dict(answer.headers), await answer.text())
+            told = Answer(answer.status, dict(answer.headers), await answer.text())
+        look("The answer of a gateway", str(told))
+        return told
 
     async def attempt(self, path: str, *, token: str = ANNA) -> int:
         """Ask for an upgrade that is refused; give the status."""
@@ -276,7 +279,9 @@ class Doors:
             yield socket
 
     def metrics_page(self) -> str:
-        return generate_latest(self.metrics.registry).decode()
+        page = generate_latest(self.metrics.registry).decode()
+        look("The metrics of a gateway", page)
+        return page
 
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"agentterminal_gateway_{name}", labels) or 0
@@ -309,6 +314,7 @@ async def receive_close(socket: aiohttp.ClientWebSocketResponse) -> tuple[int | 
         while True:
             message = await socket.receive(timeout=SOON_SECONDS)
             if message.type is aiohttp.WSMsgType.CLOSE:
+                look("The reason of a close", str(message.extra))
                 return message.data, str(message.extra)
             if message.type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.ERROR):
                 return socket.close_code, ""
@@ -342,6 +348,7 @@ async def exchange(port: int, request: bytes) -> bytes:
                 if not chunk:
                     break
                 rest += chunk
+            look("The answer of a gateway", head + b"\r\n\r\n" + rest)
             return head + b"\r\n\r\n" + rest
     finally:
         writer.close()

@@ -19,8 +19,9 @@ from controller.gateway.access import BEARER_SUBPROTOCOL, SUBPROTOCOL
 from controller.gateway.settings import GatewaySettings
 from tests.gateway.doubles import ANNA, PATH, Doors, Records, build_object, exchange, offer, open_doors, receive_close
 from tests.gateway.test_doors import QUICK
+from tests.support.secrecy import secret
 
-PLANTED = "pl4nted.t0ken-7f3a/91c2"
+PLANTED = f"{secret()}.t0ken-7f3a/91c2"
 BEGINNING = PLANTED[:9]
 SPELLINGS = (
     BEGINNING,

@@ -21,6 +21,7 @@ import pexpect
 import pytest
 
 from tests.support.commands import MOMENT_SECONDS, ROOT, Sandbox, open_terminal
+from tests.support.secrecy import build_sprites_token
 
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"(?:<!-- run: (?P<how>[^\n]*) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)```", re.DOTALL)
@@ -150,7 +151,7 @@ async def test_the_commands_for_the_lab_work_in_the_lab(sandbox: Sandbox, tmp_pa
     for name in ("examples", "crds"):
         shutil.copytree(ROOT / name, folder / name)
     (folder / ".venv").symlink_to(ROOT / ".venv")
-    (folder / "token.txt").write_text("team/1/planted/secret")
+    (folder / "token.txt").write_text(build_sprites_token("team"))
     async with typed(lab_command, ROOT, dict(sandbox.environment)) as lab:
         await lab.read_until(LAB_READY)
         sandbox.remember(lab.process.pid)

@@ -8,8 +8,9 @@ import pytest
 from controller.kube.errors import Forbidden, Malformed, Unreachable
 from controller.tenure import Tenure
 from tests.kube.doubles import Server, answer, bench, cut
+from tests.support.secrecy import Kind, secret
 
-TOKEN = "planted-token-91c2"
+TOKEN = secret(Kind.PERSON)
 ALLOWED = {"status": {"allowed": True}}
 
 

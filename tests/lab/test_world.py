@@ -22,12 +22,13 @@ from controller.lab.rights import read_gateway_rules, read_people_rules, read_ru
 from controller.lab.world import World, WorldFailed, WorldSettings
 from controller.settings import environment, read_cache_folder
 from tests.lab.watching import list_children, read_command, until, until_gone
+from tests.support.secrecy import build_sprites_token, look_at_file
 
 pytestmark = [pytest.mark.cluster, pytest.mark.sprites]
 
 Answer = TypeVar("Answer")
 CALL_SECONDS = 110
-PLANTED = "planted-secret-of-the-user"
+PLANTED = build_sprites_token("planted")
 
 
 KUBERC = """
@@ -71,6 +72,8 @@ class Place:
         return stream.getvalue()
 
     def close(self) -> list[str]:
+        for log in self.world.kubeconfig.parent.glob("*.log"):
+            look_at_file(f"The {log.name} of the world", log)
         self.call(self.world.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -32,6 +32,7 @@ from tests.support.emulator import EmulatorProcess
 from tests.support.gateway import GatewayProcess
 from tests.support.operator import OperatorProcess, World
 from tests.support.process import await_true
+from tests.support.secrecy import build_sprites_token
 
 OPERATOR, STANDBY, GATEWAY, STAND_IN = "operator", "standby", "gateway", "stand-in"
 """The jobs that are scraped."""
@@ -193,7 +194,7 @@ class Faults:
         for name in ("box", *names):
             self.lab.set_state(name, "running")
         self.lab.call("POST", "/_lab/sprites", {"names": [f"dark-{number}" for number in range(3)]}, organization=DARK)
-        self.world.put_secret(DARK, token=f"{DARK}/1/aa/bb")
+        self.world.put_secret(DARK, token=build_sprites_token(DARK))
         for number in range(3):
             name = f"dark-{number}"
             self.lab.set_state(name, "running")
@@ -230,7 +231,7 @@ class Faults:
         lab.arm_fault({"kind": "status", "status": 500}, sprite="unheld", cause="hold", times=MANY)
         world.create("unheld", spriteName="unheld", attached=True, holdWanted=True, **ASLEEP)
         world.create("idle", spriteName="idle", holdWanted=True, hold={"mode": "Always"}, **ASLEEP)
-        world.put_secret("revoked", token="lab/9/no/no")
+        world.put_secret("revoked", token=build_sprites_token("lab", "revoked"))
         world.create("refused", tokenSecretRef={"name": "revoked"}, **NOBODY)
         world.create("stalled", tokenSecretRef={"name": "missing"}, **NOBODY)
         for route in ("sprites.list", "sprites.get", "exec.list", "exec.create", "exec.kill"):
@@ -358,7 +359,7 @@ def open_faults(
     for name in names:
         status, _ = cluster.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
         assert status == 201
-    tokens = [word for name in ("lab", DARK) for word in ("--token", f"{name}/1/aa/bb")]
+    tokens = [word for name in ("lab", DARK) for word in ("--token", build_sprites_token(name))]
     with EmulatorProcess(*tokens) as lab:
         faults = kind(cluster, lab, folder, names)
         try:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.sdk.node import Packages, prepare_packages
 from tests.support.emulator import EmulatorProcess
+from tests.support.secrecy import build_sprites_token
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +18,7 @@ def packages() -> Packages:
 @pytest.fixture(scope="session")
 def emulator_process() -> Iterator[EmulatorProcess]:
     """Real processes in namespaces."""
-    with EmulatorProcess("--token", "acme/1/aa/bb") as process:
+    with EmulatorProcess("--token", build_sprites_token("acme")) as process:
         yield process
 
 

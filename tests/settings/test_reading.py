@@ -24,8 +24,9 @@ from controller.settings import (
 from controller.settings.table import VARIABLES, Reader, render_settings_help, render_settings_page
 from controller.sprites.settings import SpritesSettings
 from controller.sprites.token import Token
+from tests.support.secrecy import Kind, secret
 
-PLANTED = "planted-token-7f3a"
+PLANTED = secret(Kind.SPRITES)
 
 
 def prefixed(**values: str) -> dict[str, str]:

@@ -13,8 +13,9 @@ from controller.sprites.settings import SpritesSettings
 from controller.sprites.token import Token
 from controller.tenure import Tenure
 from tests.sprites.server import Counterpart, Do, serve
+from tests.support.secrecy import build_sprites_token
 
-SECRET = "acme/42/0123456789abcdef0123456789abcdef/" + "fedcba9876543210" * 4
+SECRET = build_sprites_token("acme")
 
 SHORT: Mapping[str, timedelta] = dict.fromkeys(
     ["read_limit", "kill_limit", "upgrade_limit", "announce_limit"], timedelta(milliseconds=300)

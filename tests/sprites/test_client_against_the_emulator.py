@@ -28,6 +28,7 @@ from controller.sprites.token import Token
 from controller.tenure import Tenure
 from tests.sprites.conftest import SHORT, MakeClient
 from tests.support.emulator import EmulatorProcess
+from tests.support.secrecy import build_sprites_token
 
 pytestmark = pytest.mark.sprites
 
@@ -37,7 +38,7 @@ STUBBORN = ["sh", "-c", "trap '' TERM HUP INT; while :; do sleep 1; done"]
 
 @pytest.fixture(scope="module")
 def emulator_process() -> Iterator[EmulatorProcess]:
-    with EmulatorProcess("--token", "acme/1/aa/bb") as process:
+    with EmulatorProcess("--token", build_sprites_token("acme")) as process:
         yield process
 
 

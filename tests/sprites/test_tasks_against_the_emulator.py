@@ -30,6 +30,7 @@ from controller.sprites.token import Token
 from controller.tenure import Tenure
 from tests.sprites.conftest import MakeClient
 from tests.support.emulator import EmulatorProcess
+from tests.support.secrecy import build_sprites_token
 
 pytestmark = pytest.mark.sprites
 
@@ -42,7 +43,7 @@ IDLE = LetGo(NoWork.IDLE)
 
 @pytest.fixture(scope="module")
 def emulator_process() -> Iterator[EmulatorProcess]:
-    with EmulatorProcess("--token", "acme/1/aa/bb") as process:
+    with EmulatorProcess("--token", build_sprites_token("acme")) as process:
         yield process
 
 

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.sprites.token import TOKEN_CHARACTERS, Token, TokenUnreadable
+from tests.support.secrecy import build_sprites_token
 
-SECRET = "acme/42/0123456789abcdef0123456789abcdef/" + "fedcba9876543210" * 4
+SECRET = build_sprites_token("acme")
 
 
 @pytest.mark.parametrize("text", [SECRET, SECRET + "\n", SECRET + "\r\n", "\n" + SECRET + "\n\n"])

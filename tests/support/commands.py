@@ -8,6 +8,7 @@ environment is made anew, so they are found as descendants only.
 
 import asyncio
 import contextlib
+import io
 import os
 import secrets
 import signal
@@ -21,6 +22,7 @@ import pexpect
 
 from controller.settings import environment, read_cache_folder
 from tests.lab.watching import is_alive, list_children, read_stat, until
+from tests.support.secrecy import Kind, learn, look, look_at_file
 
 ROOT = Path(__file__).parents[2]
 AGENTTERMINAL = [sys.executable, "-m", "controller.cli.main"]
@@ -53,10 +55,17 @@ class Sandbox:
         }
 
     def remember(self, process: int) -> None:
-        """Note a process and all its descendants as they are now."""
+        """Note a process and all its descendants as they are now, and see that no log of theirs shows a secret."""
+        self._look()
         for pid in (process, *find_descendants(process)):
             with contextlib.suppress(OSError):
                 self._known.add((pid, read_start(pid)))
+
+    def _look(self) -> None:
+        for tokens in self.temporary.rglob("tokens.csv"):
+            learn(Kind.ADMINISTRATOR, tokens.read_text().split(",")[0])
+        for log in self.temporary.rglob("*.log"):
+            look_at_file(f"The {log.name} of a command", log)
 
     @property
     def known(self) -> int:
@@ -150,17 +159,28 @@ async def running(folder: Path, *arguments: str, **environ: str) -> AsyncIterato
         env={**sandbox.environment, **environ},
         cwd=ROOT,
     )
+    one = Running(process, sandbox)
     try:
-        yield Running(process, sandbox)
+        yield one
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.communicate()
+        rest, _ = await process.communicate()
+        look("What a command wrote", one.output.encode() + rest)
 
 
-def open_terminal(command: Sequence[str], *, environment: Mapping[str, str], folder: Path = ROOT) -> pexpect.spawn:
+class Terminal(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
+    """A command at a terminal; what the terminal showed is looked at when it is closed."""
+
+    def close(self, force: bool = True) -> None:
+        """End it, and look at what it showed."""
+        super().close(force)
+        look("A terminal", self.logfile_read.getvalue())
+
+
+def open_terminal(command: Sequence[str], *, environment: Mapping[str, str], folder: Path = ROOT) -> Terminal:
     """Run a command at a terminal of its own, as a person does; whoever opens it closes it."""
-    return pexpect.spawn(
+    terminal = Terminal(
         command[0],
         [*command[1:]],
         env=dict(environment),
@@ -170,6 +190,8 @@ def open_terminal(command: Sequence[str], *, environment: Mapping[str, str], fol
         codec_errors="replace",  # What a terminal echoes comes in the middle of a character as well.
         timeout=MOMENT_SECONDS,
     )
+    terminal.logfile_read = io.StringIO()
+    return terminal
 
 
 def kill_quietly(pid: int, number: signal.Signals) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from controller.lab.processes import build_tethered_command
+from tests.support.secrecy import build_sprites_token, look
 
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
@@ -175,9 +176,12 @@ class EmulatorProcess(Lab):
         Start it and wait until it answers.
 
         Args:
-            arguments: Options of the command, for example `--records` or `--idle-seconds`, `30`.
+            arguments: Options of the command, for example `--records` or `--idle-seconds`, `30`. Without `--token` it
+                accepts one that is found wherever it shows.
             command: How to call `agentterminal`.
         """
+        if "--token" not in arguments:
+            arguments = (*arguments, "--token", build_sprites_token())
         self.process = subprocess.Popen(
             build_tethered_command([*command, "sprites-emulator", "--json", *arguments], death_signal=signal.SIGTERM),
             stdin=subprocess.DEVNULL,
@@ -213,8 +217,12 @@ class EmulatorProcess(Lab):
         """End it and all that runs inside; return its exit code. Stopped is stopped."""
         if self.process.poll() is None:
             self.process.terminate()
+        elif self.process.stdout is not None and self.process.stdout.closed:
+            return self.process.returncode
         try:
-            self.process.communicate(timeout=STOP_SECONDS)
+            written, complaints = self.process.communicate(timeout=STOP_SECONDS)
+            # Its first line was read when it started, and has the tokens that it accepts.
+            look("What the emulator wrote", written + complaints)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()

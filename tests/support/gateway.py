@@ -23,6 +23,7 @@ from tests.gateway.stream.stage import Person
 from tests.support.emulator import EmulatorProcess
 from tests.support.operator import World
 from tests.support.process import CommandProcess
+from tests.support.secrecy import look
 
 DOORS_OPEN = "The gateway's doors are open."
 
@@ -45,6 +46,8 @@ class GatewayProcess(CommandProcess):
             "GATEWAY_METRICS_PORT": "0",
             "GATEWAY_ADDRESS_REQUESTS_PER_SECOND": "1000",
             "LOG_FORMAT": "json",
+            # Whatever it may say is looked through for secrets.
+            "LOG_LEVEL": "debug",
             "DEBUG": "1",
         }
         self._scheme = "https" if "GATEWAY_TLS_CERT_FILE" in settings else "http"
@@ -65,6 +68,7 @@ class GatewayProcess(CommandProcess):
         url = f"http://127.0.0.1:{self._find_open()['metrics_port']}/{page}"
         with urllib.request.urlopen(url, timeout=5) as answer:
             text: str = answer.read().decode()
+        look(f"The page {page} of a gateway", text)
         return text
 
     def metric(self, line: str) -> float:
@@ -151,6 +155,7 @@ class Visitors:
         """Ask without an upgrade; give the status and the cause of a refusal."""
         url = f"{gateway.url}{self.path(name)}{query}"
         async with self._http.get(url, headers=_sign(token)) as answer:
+            look("The answer of a gateway", f"{dict(answer.headers)} {await answer.text()}")
             body = await answer.json()
         return answer.status, "" if answer.status == 200 else str(body["details"]["causes"][0]["reason"])
 

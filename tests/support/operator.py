@@ -4,6 +4,8 @@ The operator for tests: as a process of its own, watching one namespace, against
 `World` joins the three for one test and speaks in the test's words: apply, patch, wait for a condition, list sessions.
 """
 
+import contextlib
+import http.client
 import json
 import urllib.request
 from collections.abc import Mapping
@@ -11,8 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.cluster.plane import Cluster
-from tests.support.emulator import Lab
+from tests.support.emulator import Lab, LabRefused
 from tests.support.process import POLL_SECONDS, CommandProcess, await_true
+from tests.support.secrecy import Kind, learn, look
 
 GROUP_PATH = "/apis/agentterminal.dev/v1alpha1"
 
@@ -36,6 +39,8 @@ class OperatorProcess(CommandProcess):
             "METRICS_ADDRESS": "127.0.0.1",
             "METRICS_PORT": "0",
             "LOG_FORMAT": "json",
+            # Whatever it may say is looked through for secrets.
+            "LOG_LEVEL": "debug",
             "DEBUG": "1",
             # Tests kill it and start the next at once, which a Lease would make wait.
             "ELECTION": "0",
@@ -47,6 +52,7 @@ class OperatorProcess(CommandProcess):
         port = next(line["port"] for line in self.lines if "port" in line)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=5) as answer:
             text: str = answer.read().decode()
+        look(f"The page {page} of the operator", text)
         return text
 
     def is_ready(self) -> bool:
@@ -87,7 +93,17 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         if self.operator is not None:
+            self.look_at_metrics(self.operator)
             self.operator.kill()
+        # The emulator may be down by now, as a test wanted it.
+        with contextlib.suppress(OSError, LabRefused, http.client.HTTPException):
+            look("An address of a call to the Sprites API", json.dumps(self.lab.requests(door="api")))
+
+    def look_at_metrics(self, operator: OperatorProcess) -> None:
+        """Read the metrics once more, if there is somebody to be asked."""
+        if operator.process.poll() is None:
+            with contextlib.suppress(OSError, StopIteration):
+                operator.read("metrics")
 
     def start_operator(self, **settings: str) -> OperatorProcess:
         """Start the operator, in the place of the one that was there, which is killed."""
@@ -99,7 +115,9 @@ class World:
     # objects
 
     def put_secret(self, name: str, **values: str) -> None:
-        """Create a Secret, or replace its values."""
+        """Create a Secret, or replace its values, which nobody may show from now on."""
+        for value in values.values():
+            learn(Kind.SECRET_VALUE, value)
         body = {"metadata": {"name": name}, "stringData": values}
         path = f"/api/v1/namespaces/{self.namespace}/secrets"
         status, _ = self.cluster.request("POST", path, body=body)

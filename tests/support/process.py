@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.lab.processes import build_tethered_command
+from tests.support.secrecy import look_at_file
 
 AGENTTERMINAL = str(Path(sys.executable).with_name("agentterminal"))
 START_SECONDS = 30.0
@@ -120,5 +121,6 @@ class CommandProcess(ABC):
         self.process.send_signal(signal.SIGCONT)
 
     def forget(self) -> None:
-        """Remove its log."""
+        """Remove its log, in which no secret may stand."""
+        look_at_file(f"The log of the {self.word}", self.log_file)
         self.log_file.unlink(missing_ok=True)

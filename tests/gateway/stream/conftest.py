@@ -13,8 +13,9 @@ from controller.sprites.exec_frames import Framing
 from controller.sprites.settings import SpritesSettings
 from controller.sprites.token import Token
 from tests.support.emulator import EmulatorProcess
+from tests.support.secrecy import build_sprites_token
 
-SECRET = "acme/7/0123456789abcdef0123456789abcdef/" + "fedcba9876543210" * 4
+SECRET = build_sprites_token("acme")
 
 
 @pytest.fixture(scope="package")

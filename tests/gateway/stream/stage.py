@@ -30,7 +30,9 @@ from controller.gateway.stream import (
 )
 from controller.plan.fence_closing import Ending
 from controller.tenure import Tenure
+from tests.support.secrecy import look
 
+ENDS = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
 LIMIT = 8.0
 """Seconds that any wait of a test may take."""
 
@@ -61,15 +63,19 @@ class Person:
         return [text["word"] for text in self.told("notice")]
 
     async def read(self, *, answer_pings: bool = True) -> None:
-        async for message in self.socket:
+        while (message := await self.socket.receive()).type not in ENDS:
             match message.type:
                 case aiohttp.WSMsgType.TEXT | aiohttp.WSMsgType.BINARY:
                     self.frames.append(message.data)
+                    # What runs in the terminal may write what it likes.
+                    if message.type is aiohttp.WSMsgType.TEXT:
+                        look("A text frame of a gateway", message.data)
                 case aiohttp.WSMsgType.PING:
                     self.pinged += 1
                     if answer_pings:
                         await self.socket.pong(message.data)
             self._news.set()
+        look("The reason of a close", str(message.extra))
         self.close_code = self.socket.close_code
         self._news.set()
 

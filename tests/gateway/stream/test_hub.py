@@ -37,6 +37,9 @@ from controller.tenure import Tenure
 from tests.gateway.stream.conftest import SECRET, ask, record
 from tests.gateway.stream.stage import LIMIT, Person, Stage, open_stage
 from tests.support.emulator import EmulatorProcess
+from tests.support.secrecy import Kind, secret
+
+PERSON_TOKEN = secret(Kind.PERSON)
 
 pytestmark = pytest.mark.sprites
 
@@ -766,7 +769,7 @@ async def test_a_fresh_token_is_handed_on_and_shown_nowhere(
 
     async with open_stage(way, record(session)) as stage:
         ann = await stage.come_to_type("ann")
-        await ann.says(type="auth", token="planted-person-token")
+        await ann.says(type="auth", token=PERSON_TOKEN)
         await ann.types(b"planted-input\r")
         await ann.sees(b"planted-input")
         await ask(lab.set_state, "s1", "warm")
@@ -775,12 +778,12 @@ async def test_a_fresh_token_is_handed_on_and_shown_nowhere(
         stage.clients["ann"].end(Ending.EXPIRED)
         assert await ann.is_closed() == 4401
 
-        assert stage.auths == ["planted-person-token"]
+        assert stage.auths == [PERSON_TOKEN]
         told = [json.dumps(text) for text in ann.texts]
     shown = "\n".join([caplog.text, *(str(vars(entry)) for entry in caplog.records), *told, repr(stage.news)])
     assert "A socket to a session dropped." in shown
-    for secret in (SECRET, SECRET.split("/")[2], SECRET.split("/")[3], "planted-person-token", "planted-input"):
-        assert secret not in shown
+    for planted in (SECRET, SECRET.split("/")[2], SECRET.split("/")[3], PERSON_TOKEN, "planted-input"):
+        assert planted not in shown
 
 
 async def test_a_message_that_is_too_large_ends_its_sender_alone(way: SpriteWay, lab: EmulatorProcess) -> None:

@@ -20,8 +20,9 @@ from controller.lab.bench.streams_source import (
     StreamPlace,
     StreamSource,
 )
+from tests.support.secrecy import build_sprites_token
 
-TOKEN = "acme/7/aa/bb"
+TOKEN = build_sprites_token("acme")
 CREATED = datetime(2026, 11, 30, 12, tzinfo=UTC)
 PLACES = tuple(StreamPlace("box", str(number), CREATED) for number in (7, 8))
 HEADER_BYTES = 4

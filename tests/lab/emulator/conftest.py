@@ -7,12 +7,13 @@ import pytest
 
 from tests.lab.emulator.talking import Client
 from tests.support.emulator import EmulatorProcess
+from tests.support.secrecy import build_sprites_token
 
 
 @pytest.fixture(scope="session")
 def emulator_process() -> Iterator[EmulatorProcess]:
     """Real processes in namespaces."""
-    with EmulatorProcess("--token", "acme/1/aa/bb", "--token", "other/2/cc/dd") as process:
+    with EmulatorProcess("--token", build_sprites_token("acme"), "--token", build_sprites_token("other")) as process:
         yield process
 
 

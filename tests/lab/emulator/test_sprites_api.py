@@ -8,12 +8,15 @@ import pytest
 
 from tests.lab.emulator.talking import Client, wait_until
 from tests.support.emulator import EmulatorProcess, Lab, LabRefused
+from tests.support.secrecy import build_sprites_token
 
 pytestmark = pytest.mark.sprites
 
 
 @pytest.mark.parametrize("path", ["/v1/sprites", "/v1/sprites/my-sprite", "/v1/unheard-of", "/"])
-@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic acme/1/aa/bb"}])
+@pytest.mark.parametrize(
+    "headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {build_sprites_token('acme')}"}]
+)
 async def test_without_a_right_token_every_path_answers_401(client: Client, path: str, headers: dict[str, str]) -> None:
     async with client.http.get(client.url + path, headers=headers) as response:
         assert (response.status, await response.json()) == (401, {"error": "authentication failed"})
