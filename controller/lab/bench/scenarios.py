@@ -348,6 +348,8 @@ class Bench:
             self._showing(lambda: f"race: {race.received:,} of {size.inputs:,} inputs; {race.told}"),
         ):
             outcome = await race.run()
+        for odd in outcome.odd:
+            self._progress.tell(f"race: {odd}")
         return {**measure_race(outcome, self._clock.monotonic() - began)}
 
     async def many(self) -> Figures:

@@ -414,8 +414,8 @@ async def take_frames(
                 session.resize(Size(rows, cols))
             case SignalFrame(name) if sprite.switches.signal_frames:
                 with contextlib.suppress(ValueError, WorldLost):
-                    number = parse_signal(name, names=sprite.switches.signal_names)
-                    await sprite.signal(session, number, sprite.switches.kill_reach)
+                    wanted = parse_signal(name, names=sprite.switches.signal_names)
+                    await sprite.signal(session, wanted, sprite.switches.kill_reach)
             case _:
                 pass
 

@@ -47,6 +47,18 @@ async def test_every_input_is_logged_in_one_order_with_its_socket(client: Client
     assert read_inputs(emulator, 0) == []
 
 
+async def test_a_socket_keeps_its_number_after_a_signal(client: Client, emulator: EmulatorProcess) -> None:
+    session = emulator.start_session("my-sprite", "cat")["id"]
+    emulator.call("DELETE", "/_lab/inputs")
+    talk = await client.attach(session)
+    await talk.say(b"before\n")
+    await talk.tell(type="signal", signal="WINCH")
+    await talk.say(b"after\n")
+
+    before, after = read_inputs(emulator, 2)
+    assert before["socket"] == after["socket"]
+
+
 def fill(log: InputLog, *inputs: bytes) -> None:
     for data in inputs:
         log.note(time=1.0, sprite="box", session="7", socket=1, data=data)
