@@ -424,6 +424,7 @@ class Metrics:
     adoptions: Counter
     watch_age: Gauge
     watch_unchecked: Gauge
+    namespaces_unreadable: Gauge
     breakers_open: Gauge
     hold_calls: Counter
     held_seconds: Counter
@@ -548,6 +549,9 @@ def build_metrics() -> Metrics:
         watch_age=gauge("watch_age_seconds", "By how much the watch is behind a fresh list; 0 when it is not."),
         watch_unchecked=gauge(
             "watch_unchecked_seconds", "Since when the watch was not compared with a complete list of the API server."
+        ),
+        namespaces_unreadable=gauge(
+            "namespaces_unreadable", "Namespaces of AGENTTERMINAL_NAMESPACES that may not be read: nobody acts there."
         ),
         breakers_open=gauge(
             "breakers_open", "Tokens whose sprites are refused (401, 404) many at once: nothing is believed or started."

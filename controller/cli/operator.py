@@ -185,6 +185,7 @@ async def run_operator(settings: OperatorSettings, kube_settings: KubeSettings, 
             operator.take_word,
             clock,
         )
+        metrics.namespaces_unreadable.set_function(lambda: float(pump.unreadable))
         door = Web(
             WebSettings(settings.metrics_address, settings.metrics_port),
             metrics.registry,

@@ -213,6 +213,11 @@ class Pump:
         return self._ended is not None and not self._ended.done()
 
     @property
+    def unreadable(self) -> int:
+        """Count the named namespaces that may not be read."""
+        return self._withheld.count()
+
+    @property
     def undelivered(self) -> int:
         """Count the words whose delivery failed."""
         return 0 if self._handover is None else self._handover.errors

@@ -4,7 +4,8 @@ Namespaces that are named in the settings, and that nobody may read.
 Problem: a right that is given in a namespace goes with it, and the API server answers 403 from then on, whether there
 is such a namespace or not. kopf repeats that for two minutes and ends: one team that leaves would take all others'
 operator with it, and keep the next from starting. Promise: a refused namespace is asked for again and again, the others
-go on, and after a while nothing waits for it any more; it is said once that it is missing, and once that it is back.
+go on, and after a while nothing waits for it any more. That it may not be read is said at once, since a slip in a
+setting should not cost a minute, and every ten minutes as long as it lasts; and once that it may be read again.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ import aiohttp
 
 from controller.api.names import PLURAL
 from controller.clock import Clock
+from controller.kube.watching import TOLD_AGAIN_AFTER, describe_unreadable
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,11 @@ class Withheld:
         self._on_missing = on_missing
         self._refused: dict[str, timedelta] = {}
         self._missing: set[str] = set()
+        self._told: dict[str, timedelta] = {}
+
+    def count(self) -> int:
+        """Count the namespaces that may not be read now; it may be asked from any thread."""
+        return len(self._refused)
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
@@ -68,17 +75,16 @@ class Withheld:
     def _note_refusal(self, path: str, namespace: str) -> None:
         now = self._clock.monotonic()
         since = self._refused.setdefault(path, now)
+        told = self._told.get(path)
+        if told is None or now - told >= TOLD_AGAIN_AFTER:
+            self._told[path] = now
+            log.warning(describe_unreadable(namespace), extra={"namespace": namespace})
         if path not in self._missing and now - since >= self._patience:
             self._missing.add(path)
-            log.warning(
-                "A namespace may not be read: it is gone, or the right to it is. Its terminals are not looked after. "
-                "Take it out of AGENTTERMINAL_NAMESPACES, or give the right again.",
-                extra={"namespace": namespace},
-            )
             self._on_missing(path)
 
     def _note_answer(self, path: str, namespace: str) -> None:
-        self._refused.pop(path, None)
-        if path in self._missing:
-            self._missing.remove(path)
-            log.info("A namespace may be read again.", extra={"namespace": namespace})
+        self._missing.discard(path)
+        if self._refused.pop(path, None) is not None:
+            self._told.pop(path, None)
+            log.info("A namespace may be read now.", extra={"namespace": namespace})

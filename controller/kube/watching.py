@@ -30,6 +30,8 @@ LONGEST_PAUSE: Final = timedelta(seconds=5)
 """After a failure it waits so long, twice as long after each further one."""
 PATIENCE: Final = timedelta(seconds=60)
 """So long the first list waits for a namespace that may not be read: a right that was given just now arrives sooner."""
+TOLD_AGAIN_AFTER: Final = timedelta(minutes=10)
+"""That a namespace may not be read is told at once, and so long after as long as it lasts."""
 
 
 class WatchingKube(Protocol):
@@ -67,6 +69,15 @@ class Relisted:
 Change = Seen | Removed | Relisted
 
 
+def describe_unreadable(namespace: str) -> str:
+    """Say that a namespace of the settings may not be read, and what to do; the answer names no cause."""
+    return (
+        f"AGENTTERMINAL_NAMESPACES names the namespace {namespace}, which may not be read: there is no such namespace, "
+        "or this process has no rights in it. Its terminals are not looked after; it is asked again. Give the rights "
+        "there (the chart does for each of its `namespaces`), or take it out of the setting."
+    )
+
+
 class Watch:
     """
     One watch.
@@ -87,6 +98,7 @@ class Watch:
         self._clock = clock
         self._heard = dict.fromkeys(namespaces or (None,), clock.monotonic())
         self._unlisted = set(self._heard)
+        self._told: dict[str, timedelta] = {}
         self._refused: dict[str, timedelta] = {}
         """Since when a namespace may not be read."""
         self.listed = asyncio.Event()
@@ -119,19 +131,27 @@ class Watch:
             except (KubeError, CredentialsUnusable) as error:
                 told = error.failure.value if isinstance(error, KubeError) else type(error).__name__
                 log.info("The watch was interrupted.", extra={"failure": told, "namespace": namespace})
-                if isinstance(error, Forbidden) and namespace in self._unlisted:
+                if isinstance(error, Forbidden):
                     self._note_refused(namespace)
             await self._clock.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _note_listed(self, namespace: str | None) -> None:
         self._unlisted.discard(namespace)
+        if namespace is not None and self._refused.pop(namespace, None) is not None:
+            log.info("A namespace may be read now.", extra={"namespace": namespace})
         self._judge_listed()
 
     def _note_refused(self, namespace: str | None) -> None:
-        if namespace is not None:
-            self._refused.setdefault(namespace, self._clock.monotonic())
-            self._judge_listed()
+        if namespace is None:
+            return
+        now = self._clock.monotonic()
+        self._refused.setdefault(namespace, now)
+        told = self._told.get(namespace)
+        if told is None or now - told >= TOLD_AGAIN_AFTER:
+            self._told[namespace] = now
+            log.warning(describe_unreadable(namespace), extra={"namespace": namespace})
+        self._judge_listed()
 
     def _judge_listed(self) -> None:
         """Wait no longer once all was listed but what may not be read for long; something has to be there."""
@@ -140,12 +160,6 @@ class Watch:
         now = self._clock.monotonic()
         missing = {namespace for namespace, since in self._refused.items() if now - since >= PATIENCE}
         if self._unlisted <= missing:
-            for namespace in self._unlisted:
-                log.warning(
-                    "A namespace may not be read: it is gone, or the right to it is. Its terminals are not served. "
-                    "Take it out of AGENTTERMINAL_NAMESPACES, or give the right again.",
-                    extra={"namespace": namespace},
-                )
             self.listed.set()
 
     async def _list(self, namespace: str | None) -> str:

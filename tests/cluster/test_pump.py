@@ -347,9 +347,11 @@ async def test_a_namespace_that_may_not_be_read_is_told_and_keeps_no_other_from_
                 await terminals.create("one")
                 await watcher.until(lambda: watcher.knows(terminals.namespace, "one"))
                 assert not watcher.knows("kube-public", "late")
+                assert watcher.pump.unreadable == 1
 
                 passage.faults.clear()
                 await watcher.until(lambda: watcher.knows("kube-public", "late"))
+                assert watcher.pump.unreadable == 0
     finally:
         await withheld.delete("late")
     told = [

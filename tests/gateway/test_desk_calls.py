@@ -195,7 +195,9 @@ async def test_of_several_namespaces_the_longest_silence_counts() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "is_listed"), [(59, False), (60, True)])
-async def test_a_namespace_that_may_not_be_read_is_waited_for_for_a_minute(seconds: float, *, is_listed: bool) -> None:
+async def test_a_namespace_that_may_not_be_read_is_told_at_once_and_waited_for_for_a_minute(
+    seconds: float, caplog: pytest.LogCaptureFixture, *, is_listed: bool
+) -> None:
     clock = StandingClock()
     watch = Watch(RefusingKube(clock, seconds), ["loud", "withheld"], lambda _: None, clock)
 
@@ -203,6 +205,8 @@ async def test_a_namespace_that_may_not_be_read_is_waited_for_for_a_minute(secon
         await watch.run()
 
     assert watch.listed.is_set() is is_listed
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "AGENTTERMINAL_NAMESPACES names the namespace withheld, which may not be read" in told
 
 
 async def test_the_only_namespace_is_waited_for_without_end() -> None:
