@@ -52,6 +52,8 @@ class RefusalCause(StrEnum):
     """Another socket speaks for it."""
     SUSPENDED = "Suspended"
     """`spec.suspend` is true."""
+    STALLED = "Stalled"
+    """It has no session, and the operator waits for a person to mend something."""
     PAUSED = "Paused"
     """The sprite is paused, and looking never wakes one."""
     PERSON_LIMIT = "PersonLimit"
@@ -85,6 +87,7 @@ _ANSWERS: Final[Mapping[RefusalCause, tuple[int, str]]] = {
     RefusalCause.ENDED: (410, "Ended"),
     RefusalCause.HELD: (409, "Held"),
     RefusalCause.SUSPENDED: (409, "Suspended"),
+    RefusalCause.STALLED: (409, "Stalled"),
     RefusalCause.PAUSED: (409, "Paused"),
     RefusalCause.PERSON_LIMIT: (429, "TooManyRequests"),
     RefusalCause.OBJECT_LIMIT: (429, "TooManyRequests"),

@@ -2,7 +2,8 @@
 Whether an object can be attached to as it stands. Pure.
 
 Problem: the order of the answers matters: whoever may not know of an object learns nothing, whoever comes to the end of
-one should not be told to wait. Promise: 404 before 410 before 409, each with the sentence that says what to do.
+one should not be told to wait. Promise: 404 before 410 before 409, each with the sentence that says what to do; what
+only a person can mend is no reason to come again.
 Source: gateway.md 4 and 6; behaviour cases F21, F22 and F24.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from controller.api.conditions import ConditionStatus, ConditionType
 from controller.api.session import SpriteState
 from controller.api.terminal import TerminalSpec, TerminalStatus
 from controller.gateway.refusals import Refusal, RefusalCause
@@ -76,6 +78,28 @@ def judge_standing(terminal: Terminal, wish: Wish, presence: Presence) -> Refusa
         )
     if spec.suspend:
         return Refusal(RefusalCause.SUSPENDED, "spec.suspend is true: nothing is attached until it is false.", name)
+    stall = _find_stall(terminal)
+    if stall is not None:
+        return Refusal(RefusalCause.STALLED, stall, name)
+    return None
+
+
+def _find_stall(terminal: Terminal) -> str | None:
+    """
+    Say what a person has to mend before there is a session; None where there is one, or one may come.
+
+    Whoever attaches would wait for it in vain, and be told to come again in vain. What was found of an earlier spec
+    says nothing of this one. A session that has ended is another matter: to attach starts the next one.
+    """
+    session = terminal.status.session
+    if session is not None and (session.id is not None or session.ended is not None):
+        return None
+    for condition in terminal.status.conditions:
+        is_present = condition.observed_generation == terminal.raw["metadata"]["generation"]
+        if condition.type is ConditionType.STALLED and condition.status is ConditionStatus.TRUE and is_present:
+            return (
+                f"There is no session to attach to, and none comes by waiting ({condition.reason}): {condition.message}"
+            )
     return None
 
 

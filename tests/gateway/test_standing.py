@@ -144,3 +144,51 @@ def test_without_a_session_no_id_is_this_objects() -> None:
     refusal = judge_standing(terminal(session=False), wish, NOBODY)
     assert refusal is not None
     assert refusal.cause is RefusalCause.NOT_FOUND
+
+
+STALL: dict[str, Any] = {
+    "type": "Stalled",
+    "status": "True",
+    "reason": "SecretNotFound",
+    "message": "Create Secret one.",
+}
+
+
+def stalled(*, behind: int = 0, status: str = "True", intended: bool = False, **more: Any) -> Terminal:
+    """A terminal that waits for a person, as far as its generation was judged."""
+    one = terminal(**{"session": False, **LAUNCH, **more})
+    raw = dict(one.raw)
+    condition = {**STALL, "status": status, "observedGeneration": raw["metadata"]["generation"] - behind}
+    raw["status"] = {**raw["status"], "conditions": [{**condition, "lastTransitionTime": "2026-01-01T12:00:00Z"}]}
+    if intended:
+        raw["status"]["session"] = {"origin": "Launched", "spriteId": "s"}
+    return Terminal(one.name, one.uid, one.deleting, one.spec, read_status(raw["status"]), raw)
+
+
+@pytest.mark.parametrize("wish", [HOLD, VIEW, TAKEOVER])
+@pytest.mark.parametrize("one", [stalled(), stalled(intended=True)])
+def test_who_would_wait_for_a_session_in_vain_is_told_what_to_mend_and_not_to_come_again(
+    one: Terminal, wish: Wish
+) -> None:
+    refusal = judge_standing(one, wish, NOBODY)
+    assert refusal is not None
+    assert (refusal.cause, refusal.code, refusal.retry_after) == (RefusalCause.STALLED, 409, None)
+    assert refusal.message.endswith("none comes by waiting (SecretNotFound): Create Secret one.")
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(stalled(behind=1), id="of an earlier spec"),
+        pytest.param(stalled(status="False"), id="not stalled"),
+        pytest.param(stalled(session=True), id="with a session that lives"),
+        pytest.param(stalled(session=True, ended=True), id="with an end that somebody who attaches undoes"),
+    ],
+)
+def test_a_stall_that_hinders_nobody_refuses_nobody(one: Terminal) -> None:
+    assert judge_standing(one, HOLD, NOBODY) is None
+
+
+@pytest.mark.parametrize("wish", [LIST, ACTIVITY])
+def test_who_attaches_to_nothing_is_not_hindered_by_a_stall(wish: Wish) -> None:
+    assert judge_standing(stalled(), wish, NOBODY) is None
