@@ -2,8 +2,10 @@
 One connection that says nothing of what it was sent.
 
 Problem: a head that cannot be parsed is answered by aiohttp with its own beginning and logged with a traceback, tokens
-included. Promise: whatever cannot be read, or meets a bug, is answered in our own words; a bug is logged by its kind
-and its place in the code. Source: gateway.md 6. Observed: aiohttp 3.14, its source and on the wire, 2026-11.
+included; and every answer names the library and the Python with their versions. Promise: whatever cannot be read, or
+meets a bug, is answered in our own words; a bug is logged by its kind and its place in the code; no answer says what
+serves it; a frame without a mask ends its socket. Source: gateway.md 6. Observed: aiohttp 3.14, its source and on the
+wire, 2026-11.
 """
 
 import asyncio
@@ -13,14 +15,26 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import StreamReader, hdrs, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage, WebSocketReader
 
 from controller.gateway.answers import BUG, answer_refusal
+from controller.gateway.masks import MaskedReader
 from controller.gateway.refusals import Refusal, RefusalCause
 
 log = logging.getLogger(__name__)
 
 _PACKAGE: Final = Path(__file__).parents[1]
+
+
+class QuietRequest(web.BaseRequest):
+    """One request whose answer, a socket's too, does not say what serves it."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        # The last word before an answer's head is written. Assumed: aiohttp asks for it, and adds its name before
+        # (tests/gateway/test_doors.py looks at the wire).
+        response.headers.popall(hdrs.SERVER, None)
 
 
 class QuietProtocol(web.RequestHandler):
@@ -56,6 +70,11 @@ class QuietProtocol(web.RequestHandler):
         if len(self._server.connections) > self._most:
             self._tell(RefusalCause.BUSY)
             self.force_close()
+
+    def set_parser(self, parser: WebSocketReader, data_received_cb: Callable[[], None] | None = None) -> None:
+        """Begin to read frames, masked ones only."""
+        # It is fed and ended, and nothing else.
+        super().set_parser(MaskedReader(parser), data_received_cb)  # type: ignore[arg-type]
 
     def handle_error(
         self,
@@ -100,13 +119,23 @@ class QuietServer(web.Server):
         tell: Callable[[RefusalCause], None],
         **options: Any,
     ) -> None:
-        super().__init__(handler)
+        super().__init__(handler, request_factory=_build_request)
         self._tell = tell
         self._options = options
 
     def __call__(self) -> web.RequestHandler:
         """Build the protocol of one connection."""
         return QuietProtocol(self, loop=asyncio.get_running_loop(), tell=self._tell, **self._options)
+
+
+def _build_request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    return QuietRequest(message, payload, protocol, writer, task, asyncio.get_running_loop())
 
 
 def find_place(error: BaseException | None) -> str:
