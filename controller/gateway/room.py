@@ -8,7 +8,8 @@ those who look on as well, and whoever waits for a session that does not come is
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from controller.api.session import Identity, SpriteState
@@ -17,6 +18,7 @@ from controller.api.terminal import ObjectUnreadable, TerminalSpec, TerminalStat
 from controller.gateway.stream import Client, Hub, Recorded
 from controller.gateway.way import TokenWay
 from controller.gateway.wishes import Target
+from controller.plan.activity import find_latest
 from controller.plan.fence_closing import Ending
 from controller.sprites.exec_frames import Framing
 
@@ -61,6 +63,7 @@ class Room:
         """What the object records, of a session that has ended too."""
         self.hub = build_hub(self, find_recorded(status.session))
         self._version = 0
+        self._stir = find_stir(status)
         spawn(self.hub.run())
 
     def note(self, raw: Mapping[str, Any]) -> None:
@@ -83,6 +86,9 @@ class Room:
             self.hub.note_recorded(recorded)
         if status.sprite is not None and status.sprite.state is SpriteState.RUNNING:
             self.hub.note_running()
+        before, self._stir = self._stir, find_stir(status)
+        if is_stirred(before, self._stir):
+            self.hub.note_stir()
 
     def end_viewers(self, ending: Ending) -> None:
         """End everybody who only looks on; who types is ended by the fence."""
@@ -94,6 +100,33 @@ class Room:
         await asyncio.sleep(SESSION_WAIT.total_seconds())
         if self.hub.recorded is None:
             give_up()
+
+
+@dataclass(frozen=True, slots=True)
+class Stir:
+    """
+    What an object tells of people at any gateway, as far as it wakes a sprite: nothing tells of the wake itself.
+
+    Args:
+        typist: The socket that holds the lock.
+        active: When any gateway last saw activity.
+    """
+
+    typist: str | None
+    active: datetime | None
+
+
+def find_stir(status: TerminalStatus) -> Stir:
+    """Read off what may tell of a wake."""
+    typist = None if status.socket is None else status.socket.socket_id
+    return Stir(typist, find_latest(gateway.activity_time for gateway in status.gateways))
+
+
+def is_stirred(before: Stir, now: Stir) -> bool:
+    """Tell whether somebody has come to type, or was active, since an earlier view; who leaves wakes nothing."""
+    has_come = now.typist is not None and now.typist != before.typist
+    is_active = now.active is not None and (before.active is None or now.active > before.active)
+    return has_come or is_active
 
 
 def find_recorded(session: SessionStatus | None) -> Recorded | None:

@@ -58,6 +58,12 @@ class StreamSettings:
     paused_look: timedelta = timedelta(seconds=30)
     """Between two looks whether a paused sprite runs again, while only viewers wait: as often as metadata is read."""
 
+    stirred_look: timedelta = timedelta(seconds=2)
+    """The same, while somebody at another gateway has just come to type or was active: that wakes the sprite."""
+
+    stirred_for: timedelta = timedelta(seconds=30)
+    """So long; a sprite that is cold takes 1 to 12 s to wake (sprites-api.md 8), and its metadata lags behind."""
+
     views: int = 4
     """
     Upstream sockets that only look, for one terminal, before viewers are gathered on one: each costs the sprite's link

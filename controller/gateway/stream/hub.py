@@ -189,6 +189,7 @@ class Hub:
         self._exit: SessionExited | None = None
         self._missing: asyncio.TimerHandle | None = None
         self._look_again = asyncio.Event()
+        self._stirred_until = 0.0
         self._sight = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._begun = asyncio.Event()
@@ -367,6 +368,11 @@ class Hub:
 
     def note_running(self) -> None:
         """The sprite is known to run: those who may not wake it may look again."""
+        self._look_again.set()
+
+    def note_stir(self) -> None:
+        """Somebody at another gateway may just have woken the sprite: it is looked at more often for a while."""
+        self._stirred_until = self._loop.time() + self._settings.stirred_for.total_seconds()
         self._look_again.set()
 
     # --- people -------------------------------------------------------------------------------------------------------
@@ -649,8 +655,10 @@ class Hub:
                 for client in fanout.clients:
                     client.tell(word, NOT_LOOKED_AT[word])
             self._look_again.clear()
+            is_stirred = self._loop.time() < self._stirred_until
+            pause = self._settings.stirred_look if is_stirred else self._settings.paused_look
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.paused_look.total_seconds()):
+                async with asyncio.timeout(pause.total_seconds()):
                     await self._look_again.wait()
 
     def _merge(self, fanout: Fanout) -> None:

@@ -391,6 +391,22 @@ async def test_looking_on_never_wakes_a_paused_sprite(way: SpriteWay, lab: Emula
         assert (await ask(lab.sprite, "s1"))["true_status"] == "running"
 
 
+async def test_who_looks_on_sees_at_once_what_somebody_at_another_gateway_has_woken(
+    way: SpriteWay, lab: EmulatorProcess
+) -> None:
+    session = await start(lab, "sh", "-c", "echo the-past; cat")
+    await ask(lab.set_state, "s1", "warm")
+    settings = StreamSettings(paused_look=timedelta(hours=1), stirred_look=timedelta(milliseconds=20))
+
+    async with open_stage(way, record(session), settings) as stage:
+        bob = await stage.come("bob", "view")
+        await bob.hears("Paused")
+        # The lock is written before the sprite is woken.
+        stage.hub.note_stir()
+        await ask(lab.set_state, "s1", "running")
+        await bob.sees(b"the-past")
+
+
 class Blind(SpriteWay):
     """A way by which the sprite's state cannot be learned for a while."""
 
