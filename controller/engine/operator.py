@@ -35,7 +35,7 @@ from controller.engine.settings import EngineSettings
 from controller.engine.stakes import Stakes, find_source, has_stake
 from controller.engine.tokens import OwnToken, TokenBook
 from controller.engine.visit import Tools
-from controller.engine.writer import GATEWAYS_PARTS, Writer
+from controller.engine.writer import Writer
 from controller.errors import OutsideError
 from controller.kube.client import KubeClient
 from controller.kube.events import EventRecorder, EventType, ObjectRef
@@ -44,6 +44,7 @@ from controller.plan.hold_settings import HoldSettings
 from controller.plan.kill import Presence, find_presence
 from controller.plan.leftovers import describe_leftovers
 from controller.plan.looks import AWAKE_AGE, Listed, SpriteSeen
+from controller.plan.news import GATHERED_WITHIN, Face, News, judge_news
 from controller.plan.resting import is_paused
 from controller.sprites.client import SpritesClient
 from controller.tenure import Tenure, TenureEnded
@@ -207,10 +208,17 @@ class Operator:
             self.take_gone(uid)
         raw_spec, raw_status = self._note(word)
         self._reconciler.note_seen(word.uid)
-        if known is not None and not is_news(known, word):
+        if not self._is_leading:
             return
-        if self._is_leading:
-            self._plan_visit(word, raw_spec, raw_status, is_first=change is Change.NEW)
+        match News.OTHER if known is None else judge_word(known, word):
+            case News.NONE:
+                pass
+            case News.PEOPLE | News.PEOPLE_UNDER_WAY as news:
+                self.queue.gather(word.uid, within=GATHERED_WITHIN[news])
+            case News.OTHER:
+                self._plan_visit(word, raw_spec, raw_status, is_first=change is Change.NEW)
+            case other:
+                assert_never(other)
 
     def _plan_visit(
         self, word: Snapshot, raw_spec: Mapping[str, Any], raw_status: Mapping[str, Any], *, is_first: bool
@@ -391,7 +399,7 @@ class Operator:
                 self.queue.add(uid)
 
     def _take_breaker(self, fingerprint: str) -> None:
-        """An incident has begun or is over: what waits says so, or goes on."""
+        """An incident has begun, is over or may be: what waits says so, or goes on."""
         uids = self._reconciler.find_by_tokens(frozenset({fingerprint}))
         for uid in uids:
             if not self._is_settled(uid):
@@ -513,22 +521,20 @@ class Operator:
                 self.queue.add(claim.uid)
 
 
-def is_news(known: Snapshot, word: Snapshot) -> bool:
-    """
-    Tell whether a newer state of an object asks for a visit.
+def judge_word(known: Snapshot, word: Snapshot) -> News:
+    """Tell what a newer state of an object asks for."""
+    return judge_news(_find_face(known), _find_face(word))
 
-    Our own writes come back through the watch, often before their answers: taken for news, each would bring the object
-    back at once, past the wait that was just chosen for it. So of a status only the gateways' parts are news, and of
-    the finalizers only the loss of ours.
-    """
-    if (known.generation, known.deleted, known.annotations) != (word.generation, word.deleted, word.annotations):
-        return True
-    if FINALIZER in known.finalizers and FINALIZER not in word.finalizers:
-        return True
-    if known.status_json == word.status_json:
-        return False
-    before, after = known.status(), word.status()
-    return any(before.get(part) != after.get(part) for part in GATEWAYS_PARTS)
+
+def _find_face(snapshot: Snapshot) -> Face:
+    return Face(
+        generation=snapshot.generation,
+        deleted=snapshot.deleted,
+        has_finalizer=FINALIZER in snapshot.finalizers,
+        annotations=snapshot.annotations,
+        spec=snapshot.spec(),
+        status=snapshot.status(),
+    )
 
 
 def is_at_rest(snapshot: Snapshot, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:

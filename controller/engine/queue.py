@@ -4,7 +4,8 @@ Who is worked on next.
 Problem: events, due times and retries about one object come from everywhere and in bursts; two workers on one object
 would undo each other, and a storm of one kind of work must not hold up the other. Promise: a key is with at most one
 worker, a wish that arrives meanwhile brings it back afterwards, no wish is lost, of several due times the earliest
-wins, and deletions go first without starving the rest. Everything is bounded by the number of keys.
+wins, what may be gathered waits for a moment from the first such wish and never longer, and deletions go first without
+starving the rest. Everything is bounded by the number of keys.
 Source: design.md 4, kopf.md 16.2; the manners are those of client-go's work queue.
 """
 
@@ -100,6 +101,15 @@ class _Plan:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Gathering:
+    """Wishes that are one work."""
+
+    first: timedelta
+    due: timedelta
+    number: int
+
+
 class WorkQueue:
     """
     The one queue of the engine; it belongs to one loop and takes no lock.
@@ -130,6 +140,7 @@ class WorkQueue:
         self._again: dict[str, _Wish] = {}
         self._plans: dict[str, _Plan] = {}
         self._heap: list[tuple[timedelta, int, str]] = []
+        self._gathered: dict[str, _Gathering] = {}
         self._numbers = 0
         self._failures: dict[str, int] = {}
         self._urgent_in_a_row = 0
@@ -150,6 +161,26 @@ class WorkQueue:
         Of several such wishes the earliest stays, in the most urgent lane; a delay of nothing or less is `add`.
         """
         self._plan(key, delay, lane, Wait.PLANNED)
+
+    def gather(self, key: str, *, within: timedelta) -> None:
+        """
+        Ask for one work on a key for this wish and all that follow it within a moment.
+
+        The moment counts from the first of them, however many follow; the last says how long it is, and may so end it.
+        Work that begins before, for whatever reason, takes them along.
+        """
+        if key in self._again or any(key in waiting for waiting in self._lanes.values()):
+            return
+        now, known = self._clock.monotonic(), self._gathered.pop(key, None)
+        first = now if known is None else known.first
+        if first + within <= now:
+            self._admit(key, _Wish(Lane.NORMAL, now))
+            return
+        self._numbers += 1
+        self._gathered[key] = _Gathering(first, first + within, self._numbers)
+        heapq.heappush(self._heap, (first + within, self._numbers, key))
+        self._compact()
+        self._arm_for_waiters()
 
     def hasten(self, keys: Iterable[str], *, at_most: int) -> None:
         """Let so many of the keys that wait in the urgent lane be the next; those that do not wait there stay."""
@@ -197,6 +228,7 @@ class WorkQueue:
             return None
         key, wish = self._lanes[lane].popitem(last=False)
         self._active[key] = lane
+        self._gathered.pop(key, None)
         waited = now - wish.since
         self._note_wait(Wait.QUEUE, waited)
         return Item(key, lane, waited)
@@ -243,6 +275,7 @@ class WorkQueue:
         for lane in self._lanes.values():
             lane.pop(key, None)
         self._again.pop(key, None)
+        self._gathered.pop(key, None)
         self._failures.pop(key, None)
         if self._plans.pop(key, None) is not None:
             self._compact()
@@ -323,19 +356,21 @@ class WorkQueue:
         if known is None or plan.number != known.number:
             heapq.heappush(self._heap, (plan.due, plan.number, key))
             self._compact()
-        if self._waiters:
-            self._arm()
+        self._arm_for_waiters()
 
     def _release(self, now: timedelta) -> None:
         """Let everything whose time has come into its lane."""
         while self._heap and self._heap[0][0] <= now:
             _, number, key = heapq.heappop(self._heap)
-            plan = self._plans.get(key)
-            if plan is None or plan.number != number:
-                continue
-            del self._plans[key]
-            self._note_wait(plan.wait, plan.due - plan.asked)
-            self._admit(key, _Wish(plan.lane, plan.due))
+            plan, gathering = self._plans.get(key), self._gathered.get(key)
+            if plan is not None and plan.number == number:
+                del self._plans[key]
+                self._note_wait(plan.wait, plan.due - plan.asked)
+                self._admit(key, _Wish(plan.lane, plan.due))
+            elif gathering is not None and gathering.number == number:
+                del self._gathered[key]
+                self._note_wait(Wait.PLANNED, gathering.due - gathering.first)
+                self._admit(key, _Wish(Lane.NORMAL, gathering.due))
 
     def _next_lane(self) -> Lane | None:
         urgent, normal = self._lanes[Lane.URGENT], self._lanes[Lane.NORMAL]
@@ -347,8 +382,9 @@ class WorkQueue:
 
     def _compact(self) -> None:
         """Rebuild the heap once its dead entries outnumber the living, so that it stays bounded by the keys."""
-        if len(self._heap) > 2 * len(self._plans) + _STALE_ALLOWED:
+        if len(self._heap) > 2 * (len(self._plans) + len(self._gathered)) + _STALE_ALLOWED:
             self._heap = [(plan.due, plan.number, key) for key, plan in self._plans.items()]
+            self._heap += [(gathering.due, gathering.number, key) for key, gathering in self._gathered.items()]
             heapq.heapify(self._heap)
 
     def _wake(self, count: int) -> None:
@@ -358,6 +394,10 @@ class WorkQueue:
             if not waiter.done():
                 waiter.set_result(None)
                 count -= 1
+
+    def _arm_for_waiters(self) -> None:
+        if self._waiters:
+            self._arm()
 
     def _arm(self) -> None:
         """Set the one timer to the earliest due time, if that is earlier than what it is set to."""
@@ -374,5 +414,4 @@ class WorkQueue:
     def _ring(self) -> None:
         self._timer = None
         self._release(self._clock.monotonic())
-        if self._waiters:
-            self._arm()
+        self._arm_for_waiters()

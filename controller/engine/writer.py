@@ -7,7 +7,7 @@ same name, and never undoes what somebody else wrote meanwhile. When the object 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Never, Protocol
+from typing import Any, Never, Protocol
 
 from controller.api.lacking import leave_out
 from controller.api.names import FINALIZER
@@ -16,10 +16,8 @@ from controller.engine.registry import Change, Registry, Snapshot
 from controller.errors import AgentTerminalError
 from controller.kube.errors import Conflict, Invalid, NotFound
 from controller.kube.patches import build_add_finalizer, build_remove_finalizer, build_status_patch
+from controller.plan.news import GATEWAYS_PARTS
 from controller.tenure import Tenure
-
-GATEWAYS_PARTS: Final = ("socket", "gateways")
-"""These parts of the status belong to the gateways and are never written here."""
 
 
 class Objects(Protocol):
@@ -125,6 +123,10 @@ class Writer:
         return await self._merge_status(snapshot, build_status_patch(old, new))
 
     async def _merge_status(self, snapshot: Snapshot, status: dict[str, Any]) -> Snapshot:
+        known = self._registry.get(snapshot.uid)
+        if known is not None and known.version > snapshot.version:
+            # It would be refused, and the API server counts and pays for that like for any other write.
+            raise Outrun(f"AgentTerminal {snapshot.namespace}/{snapshot.name} has changed meanwhile.")
         patch = {
             "metadata": {"uid": snapshot.uid, "resourceVersion": snapshot.resource_version},
             "status": status,

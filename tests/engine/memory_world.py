@@ -395,11 +395,20 @@ class MemoryKube:
         socket_id = make_socket_id(generation=generation, incarnation=incarnation, luck="luckluck")
         self.patch(name, attached=True, activeSocketId=socket_id)
         if locks:
-            changed = copy.deepcopy(self.objects[name])
-            lock = {"uid": changed["metadata"]["uid"], "epoch": generation + 1, "socketId": socket_id}
-            changed.setdefault("status", {})["socket"] = {**lock, "incarnation": incarnation}
-            self._store(changed)
+            self.lock(name, incarnation)
         return socket_id
+
+    def lock(self, name: str, incarnation: str) -> None:
+        """Write the lock for the socket that the spec names."""
+        changed = copy.deepcopy(self.objects[name])
+        metadata = changed["metadata"]
+        socket = {
+            "uid": metadata["uid"],
+            "epoch": metadata["generation"],
+            "socketId": changed["spec"]["activeSocketId"],
+        }
+        changed.setdefault("status", {})["socket"] = {**socket, "incarnation": incarnation}
+        self._store(changed)
 
     def count_viewers(self, name: str, **viewers: int) -> None:
         """Write the entries of gateways, by incarnation."""

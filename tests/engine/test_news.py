@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from controller.api.names import FINALIZER
-from controller.engine.operator import is_at_rest, is_news
+from controller.engine.operator import is_at_rest, judge_word
 from controller.engine.registry import Snapshot
+from controller.plan.news import GATHERED_WITHIN, News
 
 
 def build(status: dict[str, Any] | None = None, version: int = 1, **metadata: Any) -> Snapshot:
@@ -39,11 +40,11 @@ def build(status: dict[str, Any] | None = None, version: int = 1, **metadata: An
     ids=["nothing differs", "a status of ours", "a label", "the finalizer of another"],
 )
 def test_an_echo_of_our_own_write_is_no_news(word: Snapshot) -> None:
-    assert not is_news(build(), word)
+    assert judge_word(build(), word) is News.NONE
 
 
 def test_our_finalizer_on_an_object_is_no_news() -> None:
-    assert not is_news(build(finalizers=[]), build(version=2))
+    assert judge_word(build(finalizers=[]), build(version=2)) is News.NONE
 
 
 @pytest.mark.parametrize(
@@ -55,13 +56,23 @@ def test_our_finalizer_on_an_object_is_no_news() -> None:
         build(version=2, annotations={"agentterminal.dev/activity": "now"}),
         build(version=2, annotations={"reconcile.agentterminal.dev/requestedAt": "now"}),
         build(version=2, annotations={"reconcile.fluxcd.io/requestedAt": "now"}),
+    ],
+    ids=["a spec", "a deletion", "our finalizer was taken", "activity", "a request", "Flux's"],
+)
+def test_what_somebody_else_says_is_news(word: Snapshot) -> None:
+    assert judge_word(build(), word) is News.OTHER
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
         build({"phase": "Pending", "socket": {"uid": "u"}}, version=2),
         build({"phase": "Pending", "gateways": [{"incarnation": "a", "viewers": 1}]}, version=2),
     ],
-    ids=["a spec", "a deletion", "our finalizer was taken", "activity", "a request", "Flux's", "a lock", "a gateway"],
+    ids=["a lock", "a gateway"],
 )
-def test_what_somebody_else_says_is_news(word: Snapshot) -> None:
-    assert is_news(build(), word)
+def test_what_gateways_say_of_people_is_news_of_people(word: Snapshot) -> None:
+    assert judge_word(build(), word) in GATHERED_WITHIN
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from controller.engine.settings import QueueSettings
 from tests.engine.clocks import HandClock, LoopClock
 
 SECOND = timedelta(seconds=1)
+MOMENT = timedelta(milliseconds=250)
 
 
 def queue_at(clock: HandClock, *, jitter: float = 0.0, seed: int = 0) -> WorkQueue:
@@ -95,6 +96,108 @@ def test_a_delay_of_nothing_is_now(queue: WorkQueue) -> None:
     queue.add_after("a", timedelta(0))
     queue.add_after("b", -SECOND)
     assert [taken(queue).key, taken(queue).key] == ["a", "b"]
+
+
+# --- what is gathered -------------------------------------------------------------------------------------------------
+
+
+def test_wishes_that_are_gathered_are_one_work_a_moment_after_the_first_of_them(
+    queue: WorkQueue, clock: HandClock
+) -> None:
+    begun = clock.passed
+    for share in (0.0, 0.4, 0.8):
+        clock.passed = begun + share * MOMENT
+        queue.gather("a", within=MOMENT)
+        assert queue.take() is None
+
+    clock.passed = begun + MOMENT
+    item = taken(queue)
+    assert (item.key, item.waited) == ("a", timedelta(0))
+    queue.done("a")
+    clock.passed += 60 * SECOND
+    assert queue.take() is None
+
+
+def test_the_last_wish_says_how_long_is_gathered_and_the_first_since_when(queue: WorkQueue, clock: HandClock) -> None:
+    begun = clock.passed
+    queue.gather("a", within=MOMENT)
+    queue.gather("a", within=4 * MOMENT)
+    queue.gather("b", within=4 * MOMENT)
+    clock.passed = begun + 2 * MOMENT
+    assert queue.take() is None
+
+    queue.gather("b", within=MOMENT)
+    assert taken(queue).key == "b"
+    queue.gather("a", within=4 * MOMENT)
+    clock.passed = begun + 4 * MOMENT - timedelta(microseconds=1)
+    assert queue.take() is None
+    clock.passed = begun + 4 * MOMENT
+    assert taken(queue).key == "a"
+
+
+def test_a_work_that_begins_earlier_takes_what_was_gathered_along(queue: WorkQueue, clock: HandClock) -> None:
+    queue.gather("a", within=MOMENT)
+    queue.add("a", Lane.URGENT)
+    queue.gather("a", within=MOMENT)
+    assert taken(queue).lane is Lane.URGENT
+    queue.done("a")
+    clock.passed += 60 * SECOND
+    assert queue.take() is None
+
+
+def test_what_is_gathered_during_the_work_brings_the_key_back_a_moment_later(
+    queue: WorkQueue, clock: HandClock
+) -> None:
+    queue.add("a")
+    taken(queue)
+    queue.gather("a", within=MOMENT)
+    queue.done("a")
+    assert queue.take() is None
+    clock.passed += MOMENT
+    assert taken(queue).key == "a"
+
+
+def test_what_is_gathered_is_not_forgotten_with_a_try_that_is_not_needed_any_more(
+    queue: WorkQueue, clock: HandClock
+) -> None:
+    queue.add("a")
+    taken(queue)
+    queue.fail("a")
+    queue.gather("a", within=MOMENT)
+    queue.forget("a")
+    queue.done("a")
+    clock.passed += MOMENT
+    assert taken(queue).key == "a"
+
+
+def test_gathering_puts_off_no_due_time_and_a_dropped_key_is_gathered_no_more(
+    queue: WorkQueue, clock: HandClock
+) -> None:
+    queue.gather("a", within=MOMENT)
+    queue.add_after("a", MOMENT / 2)
+    queue.gather("b", within=MOMENT)
+    queue.drop("b")
+    clock.passed += MOMENT / 2
+    assert taken(queue).key == "a"
+    clock.passed += 60 * SECOND
+    assert queue.take() is None
+
+
+@pytest.mark.looptime
+async def test_whoever_waits_is_woken_when_what_was_gathered_is_due() -> None:
+    queue = queue_at(LoopClock())
+    loop = asyncio.get_running_loop()
+    waiting = asyncio.ensure_future(queue.get())
+    await asyncio.sleep(1)
+    begun = loop.time()
+    queue.add_after("b", 60 * SECOND)
+    queue.gather("a", within=MOMENT)
+
+    assert (await waiting).key == "a"
+    assert loop.time() - begun == pytest.approx(MOMENT.total_seconds())
+
+
+# --- who goes first ---------------------------------------------------------------------------------------------------
 
 
 def test_urgent_keys_go_first(queue: WorkQueue) -> None:
@@ -322,10 +425,13 @@ async def test_sixteen_workers_never_share_a_key_and_miss_none() -> None:
         for _ in range(3_000):
             key = f"k{rng.randrange(40)}"
             seen_after_last_wish[key] = False
-            if rng.random() < 0.5:
-                queue.add(key, rng.choice(list(Lane)))
-            else:
-                queue.add_after(key, rng.random() * SECOND)
+            match rng.randrange(3):
+                case 0:
+                    queue.add(key, rng.choice(list(Lane)))
+                case 1:
+                    queue.gather(key, within=rng.random() * SECOND)
+                case _:
+                    queue.add_after(key, rng.random() * SECOND)
             await asyncio.sleep(rng.random() * 0.05)
         await asyncio.sleep(3600)
         for worker in workers:
@@ -388,12 +494,15 @@ class QueueMachine(RuleBasedStateMachine):
         self.at_work: set[str] = set()
         self.owed: set[str] = set()
         self.due: dict[str, timedelta] = {}
+        self.gathered: dict[str, timedelta] = {}
+        self.first: dict[str, timedelta] = {}
 
     def come_due(self) -> None:
-        for key, due in list(self.due.items()):
-            if due <= self.clock.passed:
-                self.owed.add(key)
-                del self.due[key]
+        for moments in (self.due, self.gathered):
+            for key, due in list(moments.items()):
+                if due <= self.clock.passed:
+                    self.owed.add(key)
+                    del moments[key]
 
     @rule(key=KEYS, lane=LANES)
     def add(self, key: str, lane: Lane) -> None:
@@ -406,6 +515,18 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.add_after(key, delay * SECOND, lane)
         due = self.clock.passed + delay * SECOND
         self.due[key] = min(due, self.due.get(key, due))
+
+    @rule(key=KEYS, delay=DELAYS)
+    def gather(self, key: str, delay: int) -> None:
+        self.queue.gather(key, within=delay * SECOND)
+        if key in self.owed:
+            return
+        if key not in self.gathered:
+            self.first[key] = self.clock.passed
+        self.gathered[key] = self.first[key] + delay * SECOND
+        if self.gathered[key] <= self.clock.passed:
+            del self.gathered[key]
+            self.owed.add(key)
 
     @rule(seconds=st.integers(1, 10))
     def time_passes(self, seconds: int) -> None:
@@ -421,6 +542,7 @@ class QueueMachine(RuleBasedStateMachine):
             return
         assert item.key in ready
         self.owed.remove(item.key)
+        self.gathered.pop(item.key, None)
         self.at_work.add(item.key)
 
     @precondition(lambda self: self.at_work)
@@ -438,6 +560,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.drop(key)
         self.owed.discard(key)
         self.due.pop(key, None)
+        self.gathered.pop(key, None)
 
     @invariant()
     def it_is_bounded_by_its_keys(self) -> None:

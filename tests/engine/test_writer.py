@@ -138,6 +138,18 @@ async def test_our_own_write_is_known_before_the_watch_tells_of_it() -> None:
 KILL = KillStatus(trigger=KillTrigger.DELETED, proof="SessionList", attempts=2)
 
 
+async def test_a_status_is_not_sent_where_the_watch_has_told_that_it_would_be_refused() -> None:
+    bench = Bench()
+    newer = Snapshot.of(build_object(version=8, status={"socket": {"uid": UID}}))
+    bench.registry.observe(newer)
+
+    with pytest.raises(Outrun):
+        await bench.writer.write_status(bench.snapshot, SEEN)
+
+    assert (bench.objects.sent, bench.objects.reads) == ([], 0)
+    assert bench.registry.get(UID) == newer
+
+
 async def test_what_the_installed_crd_lacks_is_never_sent() -> None:
     bench = Bench(lacking=frozenset({"status.exit", "status.kill.proof", "status.conditions[].observedGeneration"}))
 
