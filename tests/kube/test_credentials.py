@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import logging
 import os
@@ -29,6 +30,7 @@ from controller.kube.errors import Unreachable
 from controller.kube.settings import InCluster, Kubeconfig, KubeSettings
 from controller.lab.certificates import Authority, Pair
 from tests.kube.doubles import NOON, Facts, HandClock, Server
+from tests.support.secrecy import secret
 
 SERVER = "https://127.0.0.1:6443"
 SECRET = "s3cret-value"
@@ -72,6 +74,9 @@ def written(tmp_path: Path) -> Write:
         return KubeSettings(login=Kubeconfig(str(path), context))
 
     return write
+
+
+PLANTED = secret()
 
 
 def plugin(folder: Path, script: str) -> dict[str, Any]:
@@ -297,6 +302,27 @@ def test_a_plugin_without_credentials_is_named(
     text = refusal(written(plugin(tmp_path, script)))
     assert str(tmp_path / "plugin") in text
     assert "run it by hand" in text
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(f"echo {PLANTED} >&2; exit 3\n", id="a complaint"),
+        pytest.param(f"echo {PLANTED}\n", id="no JSON"),
+        pytest.param(credential(token=PLANTED, expirationTimestamp=PLANTED), id="no moment"),
+    ],
+)
+def test_what_a_plugin_wrote_is_neither_logged_nor_shown(
+    written: Write, tmp_path: Path, script: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A command for people sets up no logging; then the first line that is logged makes a handler.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with contextlib.suppress(CredentialsUnusable):
+        read_connection_facts(written(plugin(tmp_path, script)))
+
+    assert capfd.readouterr() == ("", "")
+    assert logging.getLogger().handlers == []
+    assert logging.getLogger().filters == []
 
 
 async def test_a_plugin_that_never_ends_does_not_keep_us(written: Write, tmp_path: Path) -> None:
