@@ -166,6 +166,7 @@ RESOURCES: Final = (
     "customresourcedefinitions",
     "events",
     "leases",
+    "namespaces",
     "secrets",
     "serviceaccounts/token",
     "services",

@@ -27,6 +27,7 @@ from controller.cli.login import choose_login
 from controller.cli.main import run_command
 from controller.cli.names import NAME_ARGUMENT, NAMESPACE_OPTION, SUBDOMAIN, must_match
 from controller.client.objects import Objects
+from controller.client.rights import PersonKube
 from controller.client.telling import (
     build_row,
     describe_progress,
@@ -41,7 +42,6 @@ from controller.client.telling import (
     render_sum,
 )
 from controller.clock import Clock, SystemClock
-from controller.kube.client import KubeClient
 from controller.kube.credentials import load_credentials
 from controller.kube.settings import KubeSettings
 
@@ -105,7 +105,7 @@ async def _open_desk(kubeconfig: str | None, context: str | None, namespace: str
     clock = SystemClock()
     settings = KubeSettings(login=choose_login(kubeconfig, context))
     credentials = await load_credentials(settings, clock=clock)
-    async with KubeClient(credentials, settings, clock, lambda _: None) as kube:
+    async with PersonKube(credentials, settings, clock, lambda _: None) as kube:
         where = namespace or credentials.facts.namespace or _FALLBACK_NAMESPACE
         yield _Desk(Objects(kube, clock), where, clock)
 
@@ -129,6 +129,8 @@ def ps_command(*, all_namespaces: bool, kubeconfig: str | None, context: str | N
     STATE is that of the sprite: one that is running is paid for. HELD FOR says how long a hold of ours has kept it
     awake, IDLE FOR how long nobody has been attached, ACTIVE when the session was last seen to do something. All of it
     is as of the operator's last write.
+
+    Exit code: 0, also where there is none; 1 when there is no such namespace.
     """
 
     async def work() -> int:

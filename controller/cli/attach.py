@@ -19,12 +19,12 @@ from controller.client.endings import LOST
 from controller.client.finding import LabelledForward, ServiceKube
 from controller.client.identity import AccountIdentity, Identity, KubeconfigIdentity, NobodySpeaks, read_authority
 from controller.client.keys import read_keys
+from controller.client.rights import PersonKube
 from controller.client.screen import Screen
 from controller.client.settings import SERVICE_PATTERN, SERVICE_SENTENCE, AttachSettings, AttachTimes
 from controller.client.way import HTTPS_PORT, Address, PortForward, Service, Way
 from controller.clock import SystemClock
 from controller.gateway.settings import OWN_AUDIENCE
-from controller.kube.client import KubeClient
 from controller.kube.credentials import CredentialsUnusable, load_credentials
 from controller.kube.settings import KubeSettings
 from controller.settings import environment, read_attach_settings
@@ -185,7 +185,7 @@ async def _serve(name: str, mode: AttachMode, options: _Options, settings: Attac
         keys_words=keys.replace(",", " "),
     )
     screen = Screen()
-    async with KubeClient(credentials, kube_settings, clock, lambda _: None) as kube:
+    async with PersonKube(credentials, kube_settings, clock, lambda _: None) as kube:
         way = _choose_way(options, settings, times, kube, screen)
         identity: Identity = KubeconfigIdentity(credentials, authority)
         if options.as_service_account is not None:

@@ -17,7 +17,7 @@ from controller.clock import Clock
 from controller.errors import AgentTerminalError
 from controller.kube.calls import MERGE_PATCH, Call, Resource, Verb
 from controller.kube.client import KubeClient
-from controller.kube.errors import Conflict, NotFound
+from controller.kube.errors import Conflict, Forbidden, NotFound
 from controller.tenure import Tenure
 
 FIELD_MANAGER: Final = "agentterminal-aterm"
@@ -40,6 +40,10 @@ class NameTaken(AgentTerminalError):
 
 class NoTerminal(AgentTerminalError):
     """There is no object of that name."""
+
+
+class NoNamespace(AgentTerminalError):
+    """There is no namespace of that name."""
 
 
 class Objects:
@@ -70,13 +74,34 @@ class Objects:
             raise _miss(namespace, name) from None
 
     async def list_all(self, namespace: str | None) -> list[JsonObject]:
-        """List those of one namespace, or of all."""
+        """
+        List those of one namespace, or of all.
+
+        To the API server a namespace that does not exist is an empty one. A person has mistyped it, so that it is
+        looked for where nothing was found and they may look.
+
+        Raises:
+            NoNamespace: It is known that there is no such namespace.
+        """
         namespaces = None if namespace is None else [namespace]
         pages = self._kube.list_pages(metadata_only=False, namespaces=namespaces)
         found: list[JsonObject] = []
         async for page in pages:
             found = [*([] if page.begins else found), *page.items]
+        if namespace is not None and not found:
+            await self._demand_namespace(namespace)
         return found
+
+    async def _demand_namespace(self, namespace: str) -> None:
+        try:
+            await self._kube.read(Call(verb=Verb.GET, resource=Resource.NAMESPACES, name=namespace))
+        except NotFound:
+            raise NoNamespace(
+                f"There is no namespace {namespace}. `kubectl aterm ps -A` lists the terminals of all namespaces."
+            ) from None
+        except Forbidden:
+            # Nobody need know whether it exists who may not ask.
+            return
 
     async def terminate(self, namespace: str, name: str) -> JsonObject:
         """Ask for the end of the session; it cannot be taken back."""

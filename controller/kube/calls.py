@@ -54,6 +54,7 @@ class Resource(StrEnum):
     ACCESS_REVIEWS = "subjectaccessreviews"
     ACCOUNT_TOKENS = "serviceaccounts/token"
     SERVICES = "services"
+    NAMESPACES = "namespaces"
 
 
 _ROOTS: Final[Mapping[Resource, str]] = {
@@ -68,6 +69,7 @@ _ROOTS: Final[Mapping[Resource, str]] = {
     Resource.ACCESS_REVIEWS: "/apis/authorization.k8s.io/v1",
     Resource.ACCOUNT_TOKENS: "/api/v1",
     Resource.SERVICES: "/api/v1",
+    Resource.NAMESPACES: "/api/v1",
 }
 
 JSON: Final = "application/json"
