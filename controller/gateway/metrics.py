@@ -205,7 +205,7 @@ def build_gateway_metrics() -> GatewayMetrics:
         ),
         speaking=Histogram(
             "agentterminal_gateway_takeover_duration_seconds",
-            "From an attach until its socket speaks, by who spoke before.",
+            "From an attach until its socket speaks, by who spoke before; each is one that the fence accepted.",
             ["former"],
             buckets=_LONG_BUCKETS,
             registry=registry,
