@@ -438,6 +438,9 @@ def _remark_unknown(environ: Mapping[str, str]) -> Iterable[Remark]:
 
 _SERVICE_LINK: Final = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?|PORT)\Z")
 
+_TOKEN: Final = re.compile(r"\A[\w.-]+/\d+/[^/\s]+/[^/\s]+|eyJ[\w-]{8}|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{32}")
+"""What may be a token in the wrong place: of Sprites, of a service account, or a long run of letters and digits."""
+
 
 def _remark_hold(hold: HoldSettings, environ: Mapping[str, str]) -> Iterable[Remark]:
     for fallback in hold.fallbacks:
@@ -450,7 +453,7 @@ def _remark_hold(hold: HoldSettings, environ: Mapping[str, str]) -> Iterable[Rem
 
 
 def _show(text: str) -> str:
-    """Show a value in quotes, short, on one line; one that may hold a password is not shown."""
-    if "://" in text and ("@" in text or "?" in text):
+    """Show a value in quotes, short, on one line; one that may hold a password, or may be a token, is not shown."""
+    if ("://" in text and ("@" in text or "?" in text)) or _TOKEN.search(text):
         return "(not shown, it may hold a secret)"
     return ascii(text if len(text) <= 80 else text[:77] + "...")

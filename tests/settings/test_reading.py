@@ -262,6 +262,10 @@ def test_the_own_token_serves_nobody_until_somebody_is_named() -> None:
         prefixed(SPRITES_URL=f"https://user:{PLANTED}@host"),
         prefixed(SPRITES_URL=f"http://host/?token={PLANTED}"),
         prefixed(SPRITES_TOKEN=PLANTED, WORKERS="x"),
+        # A token in the wrong place.
+        prefixed(SPRITES_URL=f"acme/1/{PLANTED}/{PLANTED}"),
+        prefixed(LOG_LEVEL=f"eyJhbGciOiJSUzI1NiJ9.{PLANTED}"),
+        prefixed(WORKERS=f"0123456789abcdef0123456789abcdef-{PLANTED}"),
     ],
 )
 def test_no_fault_ever_shows_a_secret(environ: dict[str, str]) -> None:
@@ -270,6 +274,13 @@ def test_no_fault_ever_shows_a_secret(environ: dict[str, str]) -> None:
 
     assert PLANTED not in str(caught.value)
     assert PLANTED not in repr(caught.value.faults)
+
+
+def test_no_remark_shows_a_token_in_the_wrong_place() -> None:
+    settings = read_operator_settings(prefixed(HOLD_EXPIRE_SECONDS=f"acme/1/{PLANTED}/{PLANTED}"))
+
+    assert len(settings.remarks) == 1
+    assert PLANTED not in repr(settings.remarks)
 
 
 def test_settings_can_be_printed_without_their_secret() -> None:

@@ -78,16 +78,27 @@ def secrecy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def capsys(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> pytest.CaptureFixture[str]:
     """The one of pytest; what is read from it is looked at, since nobody sees it afterwards."""
-    read = capsys.readouterr
+    _look_at_what_is_read(capsys, monkeypatch)
+    return capsys
+
+
+@pytest.fixture
+def capfd(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> pytest.CaptureFixture[str]:
+    """The one of pytest, likewise."""
+    _look_at_what_is_read(capfd, monkeypatch)
+    return capfd
+
+
+def _look_at_what_is_read(captured: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    read = captured.readouterr
 
     def read_and_look() -> Any:
-        captured = read()
-        look("The standard output of the test", captured.out)
-        look("The standard error of the test", captured.err)
-        return captured
+        out, err = outputs = read()
+        look("The standard output of the test", out)
+        look("The standard error of the test", err)
+        return outputs
 
-    monkeypatch.setattr(capsys, "readouterr", read_and_look)
-    return capsys
+    monkeypatch.setattr(captured, "readouterr", read_and_look)
 
 
 @pytest.hookimpl(wrapper=True)
