@@ -8,14 +8,18 @@ the events of the pod.
 Source: design.md 4.1, kopf.md 8 and 16.9.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import Final
 
 from controller.clock import Clock
 from controller.engine.settings import LivenessSettings
+
+log = logging.getLogger(__name__)
 
 
 class PumpState(StrEnum):
@@ -96,6 +100,10 @@ def judge_readiness(facts: LivenessFacts) -> Verdict:
             return Bad("The event pump has ended: objects are not watched any more.")
 
 
+STOOD_STILL: Final = timedelta(seconds=5)
+"""A lateness of this much is no load that a person would not want to know of."""
+
+
 class LoopLag:
     """
     Measure how late the loop gives a sleeper its turn.
@@ -123,6 +131,13 @@ class LoopLag:
             late = max(timedelta(0), now - asked - interval)
             self._keep(now, late)
             self._on_sample(late)
+            if late >= STOOD_STILL:
+                # Whoever wonders about the time in between finds it in the log: nothing else tells of it.
+                log.warning(
+                    "This process stood still: it was stopped, its machine was, or it had no processor. What was due "
+                    "meanwhile is done now; holds may have lapsed.",
+                    extra={"seconds": round(late.total_seconds(), 1)},
+                )
 
     @property
     def worst(self) -> timedelta:

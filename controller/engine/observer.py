@@ -103,6 +103,8 @@ class _TokenBook:
     sprites: dict[str, _SpriteBook] = field(default_factory=dict)
     is_troubled: bool = False
     """Its metadata could not be read at some time since the last refresh that worked."""
+    is_unlisted: bool = False
+    """Its last list failed, and that was told."""
     seen: set[str] = field(default_factory=set)
     """The id of every sprite that it ever showed."""
     missing: dict[str, timedelta] = field(default_factory=dict)
@@ -451,11 +453,14 @@ class SpriteObserver:
             started = book.asked = self._clock.monotonic()
             sprites = await self._client.list_sprites(book.token, cause=Cause.METADATA)
         except SpritesError as error:
-            book.is_troubled = True
+            self._note_unlisted(book, error)
             self._slow_down(book, error)
             if error.failure is Failure.NOT_FOUND:
                 self._refuse_all(book)
             return started, _describe_failure(error, started)
+        if book.is_unlisted:
+            book.is_unlisted = False
+            log.info("The sprites of a token are listed again.", extra={"token": book.token.fingerprint})
         listing = _Listing({sprite.name: sprite for sprite in sprites}, started, self._clock.now())
         if not self._weigh_listing(book, listing.sprites.keys(), started):
             return started, self._refuse_look(book)
@@ -464,6 +469,18 @@ class SpriteObserver:
         self._note_missing(book, former, listing)
         self._tell_changes(former, listing)
         return started, listing
+
+    @staticmethod
+    def _note_unlisted(book: _TokenBook, error: SpritesError) -> None:
+        """Tell once of a list that fails: whatever waits for it says so itself, and this says that they are one."""
+        book.is_troubled = True
+        if book.is_unlisted:
+            return
+        book.is_unlisted = True
+        log.warning(
+            "The sprites of a token cannot be listed; what is to be done in them waits, and it is tried again.",
+            extra={"token": book.token.fingerprint, "fault": error.message},
+        )
 
     def _fail(self, book: _TokenBook, name: str, error: SpritesError, started: timedelta) -> LookFailed:
         was_tried = is_on_trial(book.breaker, name)

@@ -107,7 +107,7 @@ from controller.plan.steps import (
 )
 from controller.plan.teardown import find_asked, forget_proven, rest_unproven
 from controller.plan.terminal import plan_terminal
-from controller.plan.wakes import note_wake
+from controller.plan.wakes import note_wake, read_situation
 from controller.sprites.client import SpritesClient
 from controller.sprites.errors import SpritesError
 from controller.sprites.token import Token
@@ -242,12 +242,13 @@ class Visit:
         Find out whether it is in question if the session still lives.
 
         A person who asks for a look, or who has just attached, wants to know; and a gateway that has seen its exit
-        raises the question, once.
+        raises the question, once. It stays open over a restart where the sprite was away.
         """
         asked = self._requested_at is not None and self._requested_at != self._status.last_handled_reconcile_at
         came = self._spec.declares_viewer and not is_true(self._status, ConditionType.ATTACHED)
         is_news = told is not None and told != self.memory.exit_heard
-        return self._tools.clock.monotonic() if asked or came or is_news else None
+        was_away = read_situation(self._status) is Situation.SPRITE_NOT_FOUND
+        return self._tools.clock.monotonic() if asked or came or is_news or was_away else None
 
     # --- holds ---
 

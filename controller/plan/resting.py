@@ -232,6 +232,8 @@ def _rest_ended(facts: Facts, memory: Memory, ended: SessionStatus, message: str
     assert ended.ended is not None
     reason = EndReason(ended.ended.reason)
     situation = judge_situation_after(facts.spec, ended.ended)
+    if situation is Situation.LOST:
+        message = f"{message} {_tell_after_loss(facts.spec)}"
     outcome = Outcome(
         situation,
         message,
@@ -244,6 +246,13 @@ def _rest_ended(facts: Facts, memory: Memory, ended: SessionStatus, message: str
     happening = Happening(Reason(str(reason)), message, warning=reason is not EndReason.EXITED)
     memory = replace(memory, absent_at=None, search_asked=None, fresh_nonce=None)
     return Plan(Rest(outcome, happenings=(happening,)), memory)
+
+
+def _tell_after_loss(spec: TerminalSpec) -> str:
+    """Say how a lost terminal gets another session, which it does not by itself."""
+    if spec.launch is None:
+        return "There is no `spec.launch` to start another by: delete this object, and create another."
+    return "Attach to start another session, or set `relaunch: OnLost`."
 
 
 def rest_terminated(facts: Facts, memory: Memory, reason: Reason, message: str) -> Plan:

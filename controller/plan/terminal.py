@@ -35,11 +35,12 @@ from controller.plan.ends import (
 from controller.plan.facts import Facts, Memory
 from controller.plan.kill import (
     METADATA_AGE,
+    NOTHING_LISTED,
     SECOND_LOOK,
     ComeAgain,
     Presence,
 )
-from controller.plan.looks import Listed, LookFailed, is_answer_to
+from controller.plan.looks import Listed, LookFailed, SpriteAway, is_answer_to
 from controller.plan.reap import (
     Armed,
     LookFirst,
@@ -141,6 +142,9 @@ def _plan_live(facts: Facts, memory: Memory, session: SessionStatus) -> Plan:
     rested = rest_live(facts, replace(memory, absent_at=None), session)
     if _is_unanswered(facts) and isinstance(rested.step, Rest):
         outcome = replace(rested.step.outcome, live=None, doubt_settled=False)
+        if isinstance(facts.sprite, SpriteAway) and facts.sprite.blind:
+            # It may be gone for good, which nothing proves: to say that the terminal is as declared would be a lie.
+            outcome = replace(outcome, situation=Situation.SPRITE_NOT_FOUND, message=NOTHING_LISTED)
         return Plan(Rest(outcome, retry=True), memory)
     return _count_down(facts, rested, reap)
 

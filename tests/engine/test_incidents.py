@@ -126,6 +126,10 @@ async def test_of_a_sprite_or_two_that_are_not_listed_and_not_found_nothing_is_p
 
         world.sprites.sprites = shown
         expect_nothing_lost(world, names)
+        for name in {"live", "doubted"} & set(names):
+            told = world.condition(name, "Ready")
+            assert (told["status"], told["reason"]) == ("False", "SpriteNotFound")
+            assert "An incident looks just so" in told["message"]
         for name in {"dying", "going"} & set(names):
             told = world.condition(name, "Terminated")
             assert (told["status"], told["reason"]) == ("False", "SpriteNotFound")

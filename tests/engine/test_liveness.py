@@ -115,6 +115,14 @@ async def test_the_worst_lateness_is_remembered_after_the_loop_has_recovered() -
     assert lag.worst == timedelta(seconds=31)
 
 
+async def test_a_process_that_stood_still_says_so_and_for_how_long(caplog: pytest.LogCaptureFixture) -> None:
+    await sampled(LateClock(4.9, 30, 0))
+
+    (record,) = caplog.records
+    assert record.getMessage().startswith("This process stood still: ")
+    assert vars(record)["seconds"] == 30
+
+
 async def test_it_is_forgotten_after_its_window() -> None:
     clock = LateClock(31, 0, 2)
     lag, _ = await sampled(clock)

@@ -513,3 +513,22 @@ async def test_a_token_whose_trouble_somebody_else_saw_end_has_recovered_all_the
     bench.pass_time()
 
     assert (await bench.observer.refresh(IN_USE)).recovered == {TOKEN.fingerprint}
+
+
+async def test_a_list_of_sprites_that_fails_is_told_once_and_once_that_it_works_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    bench = Bench()
+    bench.api.error = ServerFault("HTTP 500.", status=500)
+    for _ in range(5):
+        bench.pass_time(MINUTE)
+        await bench.look()
+    bench.api.error = None
+    for _ in range(2):
+        bench.pass_time(MINUTE)
+        await bench.look()
+
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert vars(caplog.records[0])["fault"] == "HTTP 500."
+    assert vars(caplog.records[1])["token"] == TOKEN.fingerprint

@@ -942,3 +942,21 @@ def test_what_was_decided_is_decided_again_once_it_is_recorded_and_then_nothing_
 
 def test_a_status_of_an_older_version_has_an_answer_too() -> None:
     assert isinstance(decide_step(replace(build_facts(), status=TerminalStatus())), RecordIntent)
+
+
+@pytest.mark.parametrize(
+    ("spec", "way_out"),
+    [
+        ({}, "Attach to start another session, or set `relaunch: OnLost`."),
+        ({"sessionId": "41", "launch": None}, "delete this object, and create another."),
+    ],
+)
+def test_a_loss_names_the_way_out(spec: dict[str, Any], way_out: str) -> None:
+    away = build_away(confirmed=True)
+
+    outcome = decide_outcome(build_facts(spec=build_spec(**spec), session=ADOPTED, doubt=NOW, sprite=away))
+
+    assert outcome.situation is Situation.LOST
+    assert outcome.message.endswith(way_out)
+    assert outcome.live is not None
+    assert outcome.live.message == outcome.message
