@@ -73,6 +73,7 @@ class StandIn:
             bufsize=1,
             start_new_session=True,
         )
+        self._unread = b""
         # A command line may be read by everybody.
         self._say(json.dumps(self.facts))
         line = self.read_line()
@@ -83,10 +84,22 @@ class StandIn:
         self.port = self.facts["port"] = int(line)
 
     def read_line(self) -> str:
-        """Read the next line that it says: its port, and then the mode of each attach."""
+        """
+        Read the next line that it says: its port, and then the mode of each attach.
+
+        From the pipe itself: a client may have come back before the port was read, and a second line that a buffer has
+        swallowed with the first is nothing that a wait for the pipe would see.
+        """
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], LIMIT)
-        return self.process.stdout.readline().strip() if ready else ""
+        pipe = self.process.stdout.fileno()
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([pipe], [], [], LIMIT)
+            said = os.read(pipe, 4096) if ready else b""
+            if not said:
+                return ""
+            self._unread += said
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode().strip()
 
     @property
     def url(self) -> str:

@@ -156,8 +156,8 @@ LIST = Call(verb=Verb.LIST, resource=Resource.TERMINALS, namespace="team-a")
             Call(verb=Verb.LIST, resource=Resource.TERMINALS),
             (
                 "jane may not list agentterminals in all namespaces (403). The chart adds that right to ClusterRole"
-                " view, and agentterminal-viewer has it: a ClusterRoleBinding gives it to you. To ask for yourself: `kubectl"
-                " auth can-i list agentterminals.agentterminal.dev --all-namespaces`"
+                " view, and agentterminal-viewer has it: a ClusterRoleBinding gives it to you. To ask for yourself:"
+                " `kubectl auth can-i list agentterminals.agentterminal.dev --all-namespaces`"
             ),
         ),
         (
