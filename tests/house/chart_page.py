@@ -28,6 +28,9 @@ it to them. It needs Kubernetes 1.32 or newer and Helm 3. [docs/install.md](../.
 
 A value that does not exist, has the wrong type or leaves its limits is refused by `values.schema.json`, which names
 where it is; values that contradict each other, and a switch whose kind the cluster lacks, are refused with a sentence.
+
+What the chart renders is stored and judged by a real API server in our tests, and no kubelet runs it:
+[what was not seen at work](../../README.md#not-seen-at-work).
 """
 
 
