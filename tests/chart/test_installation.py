@@ -19,7 +19,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -85,6 +85,8 @@ class Place:
     gateway: GatewayProcess
     book: Book
     """What both were granted and have used."""
+    more: list[GatewayProcess] = field(default_factory=list)
+    """Every gateway that was started after the first."""
 
     @property
     def folder(self) -> Path:
@@ -93,8 +95,9 @@ class Place:
     def close(self) -> None:
         """End whatever process is there."""
         self.operator.kill()
-        self.gateway.kill()
-        self.gateway.forget()
+        for gateway in (self.gateway, *self.more):
+            gateway.kill()
+            gateway.forget()
 
     # Not from another thread: a process is ended when the thread ends that started it.
 
@@ -102,7 +105,9 @@ class Place:
         return start_operator(self.site, HOME, self.lab.url)
 
     def start_gateway(self, **settings: str) -> GatewayProcess:
-        return start_gateway(self.site, HOME, self.lab.url, mounts=self.folder, **settings)
+        gateway = start_gateway(self.site, HOME, self.lab.url, mounts=self.folder, **settings)
+        self.more.append(gateway)
+        return gateway
 
     # objects
 
@@ -451,6 +456,12 @@ async def test_the_charts_alerts_fire_in_a_real_prometheus_when_something_is_wro
         await_firing(set())
 
 
+def test_a_terminal_to_which_nobody_comes_is_reaped(place: Place) -> None:
+    place.create(WEBSHOP, "brief", *ECHO, idleTimeoutSeconds=1)
+
+    place.await_condition(WEBSHOP, "brief", "Ready", "Reaped")
+
+
 def test_a_trouble_that_comes_twice_is_told_by_one_event(place: Place) -> None:
     for key, kind, reason in (("other", "Stalled", "SecretKeyMissing"), ("token", "Ready", "Detached")) * 2:
         spec = json.dumps({"spec": {"tokenSecretRef": {"key": key}}})
@@ -498,7 +509,6 @@ async def test_namespaces_go_with_their_secrets_and_their_live_terminals_whateve
         # Meanwhile, elsewhere, a gateway dies and another follows it.
         await staying.attach_to_type(dying, eve, "talk")
         dying.kill()
-        dying.forget()
         following = group.create_task(staying.attach_to_type(place.gateway, eve, "talk", "?takeover=true"))
 
         # The Secret first: what was started with its token is ended with it.
