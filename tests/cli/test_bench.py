@@ -330,9 +330,9 @@ def test_the_smallest_bench_measures_everything_it_promises(tmp_path: Path) -> N
     assert found["race_takeovers_other"] > 0
     assert 0 < found["race_takeover_other_p50_s"] <= found["race_takeover_other_p99_s"]
     assert (found["gateway_writes_per_attach"], found["gateway_writes_per_leave"]) == (2, 2)
-    # The former lock is cleared as well, and whoever asks for it before that asks again.
-    assert 3 <= found["gateway_writes_per_takeover"] <= 5
-    # The operator tells of it in one write, or in two where those of the gateway are far apart.
+    # The former lock is cleared as well.
+    assert found["gateway_writes_per_takeover"] == 3
+    # The operator tells of it in one write; it tries twice only where a takeover takes more than a second.
     for what in ("attach", "takeover", "leave"):
         assert 1 <= found[f"writes_per_{what}"] - found[f"gateway_writes_per_{what}"] <= 2
     assert 0 < found["patch_to_kill_p50_s"] <= found["patch_to_kill_p99_s"] <= found["patch_to_kill_max_s"]

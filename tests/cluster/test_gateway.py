@@ -316,6 +316,8 @@ async def test_a_paused_sprite_is_woken_by_who_types_and_by_nobody_who_looks(
     name = await run(site.make_terminal)
     early = await visitors.attach(gateway, anna, name, "?view=true")
     await early.until(lambda one: bool(one.told("replay")))
+    # The operator tells of who looks a moment later, and in that write of whatever it knows by then.
+    await run(site.world.await_reason, name, "Viewer", "Attached")
     before = await run(site.world.lab.sprite, name)
     await run(site.world.lab.set_state, name, "warm")
 

@@ -45,6 +45,9 @@ class Follower:
         self.gone: dict[str, timedelta] = {}
         self.known: set[str] = set()
         """The objects that exist."""
+        self.activity_writes = 0
+        """How often a gateway was seen to write when a terminal was last at work."""
+        self._activity: dict[str, Mapping[str, str]] = {}
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -119,14 +122,21 @@ class Follower:
         name = metadata["name"]
         if kind == "DELETED":
             self.known.discard(name)
+            self._activity.pop(name, None)
             self.gone.setdefault(name, now)
             return
         self.known.add(name)
+        self._count_activity(name, dict(_read_activity(terminal)))
         true = set(_read_true(terminal))
         if "Ready" in true:
             self.ready.setdefault(name, now)
         if "Terminated" in true:
             self.terminated.setdefault(name, now)
+
+    def _count_activity(self, name: str, told: Mapping[str, str]) -> None:
+        before = self._activity.get(name, {})
+        self.activity_writes += sum(before.get(gateway) != moment for gateway, moment in told.items())
+        self._activity[name] = told
 
     async def _list(self) -> None:
         """Read everything anew; what was known and is not there any more has gone."""
@@ -146,6 +156,13 @@ class Follower:
             self.gone.setdefault(name, now)
         self.known, self._version = found, version
         self._changed.set()
+
+
+def _read_activity(terminal: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Tell when each gateway says that a terminal was last at work."""
+    for entry in terminal.get("status", {}).get("gateways", ()):
+        if "activityTime" in entry:
+            yield entry["incarnation"], entry["activityTime"]
 
 
 def _read_true(terminal: Mapping[str, Any]) -> Iterator[str]:

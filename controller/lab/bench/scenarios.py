@@ -315,16 +315,23 @@ class Bench:
     async def _count_writes(
         self, what: str, crowd: Crowd, numbers: Sequence[int], act: Callable[[int], Awaitable[None]]
     ) -> Figures:
-        """Let something be done to each terminal, and tell how many writes to AgentTerminals each of it has cost."""
+        """
+        Let something be done to each terminal, and tell how many writes to AgentTerminals each of it has cost.
+
+        Once a minute a gateway writes that a terminal was at work, whatever is done to it: that is counted apart.
+        """
         meter, before = Meter(self._stage, self._clock), await crowd.count_writes()
+        active = self._follower.activity_writes
         await meter.start()
         async with self._showing(lambda: f"streams: each terminal sees one {what}"):
             await send_all(numbers, act)
             await self._wait_for_writes()
         cost = await meter.stop()
+        active = self._follower.activity_writes - active
         return {
-            f"writes_per_{what}": cost.operator_writes / len(numbers),
-            f"gateway_writes_per_{what}": (await crowd.count_writes() - before) / len(numbers),
+            f"writes_per_{what}": (cost.operator_writes - active) / len(numbers),
+            f"gateway_writes_per_{what}": (await crowd.count_writes() - before - active) / len(numbers),
+            f"{what}_activity_writes": active,
         }
 
     async def _wait_for_writes(self) -> None:
