@@ -170,6 +170,16 @@ def test_what_is_gathered_is_not_forgotten_with_a_try_that_is_not_needed_any_mor
     assert taken(queue).key == "a"
 
 
+def test_what_is_gathered_outlives_a_clean_up_of_due_times_that_count_no_more(
+    queue: WorkQueue, clock: HandClock
+) -> None:
+    queue.gather("a", within=MOMENT)
+    for delay in range(300, 100, -1):
+        queue.add_after("b", delay * SECOND)
+    clock.passed += MOMENT
+    assert taken(queue).key == "a"
+
+
 def test_gathering_puts_off_no_due_time_and_a_dropped_key_is_gathered_no_more(
     queue: WorkQueue, clock: HandClock
 ) -> None:
