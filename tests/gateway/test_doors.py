@@ -9,6 +9,8 @@ from datetime import timedelta
 import aiohttp
 import pytest
 import sprites
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 from controller.clock import SystemClock
 from controller.gateway.access import BEARER_SUBPROTOCOL, SUBPROTOCOL
@@ -629,6 +631,30 @@ async def test_who_never_ends_his_head_is_cut_off() -> None:
     times = TimeSettings(request_head=timedelta(seconds=0.3))
     async with open_doors(GatewaySettings(port=0, metrics_port=0, times=times)) as doors:
         assert await exchange(doors.gateway.port, HEAD.encode() + b"Authorization: Bea") == b""
+
+
+class Stuck(web.WebSocketResponse):
+    """A client that does not take the answer to its upgrade."""
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        await asyncio.Event().wait()
+        raise AssertionError("Nobody wakes it.")
+
+
+async def test_who_does_not_take_the_answer_to_an_upgrade_is_cut_off_and_gives_the_place_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits, times = LimitSettings(person_sockets=1), TimeSettings(upgrade=timedelta(seconds=0.2))
+    async with open_doors(GatewaySettings(port=0, metrics_port=0, limits=limits, times=times)) as doors:
+        with monkeypatch.context() as patch:
+            patch.setattr(doors.terminals, "build_socket", lambda _protocols: Stuck())
+            with pytest.raises(aiohttp.ServerDisconnectedError):
+                async with doors.attached():
+                    pass
+        await wait_until(lambda: doors.gateway.sockets == 0)
+
+        assert doors.terminals.requests == []
+        assert (await doors.ask()).cause == "Ok"
 
 
 @pytest.mark.parametrize(

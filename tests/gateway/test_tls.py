@@ -17,7 +17,7 @@ from controller.gateway.settings import GatewaySettings, TimeSettings, TlsFiles
 from controller.gateway.tls import PairUnusable, Tls
 from controller.lab.certificates import Authority, Pair
 from controller.sockets import Sockets
-from tests.gateway.doubles import ANNA, PATH, Doors, FakeKube, open_doors, wait_until
+from tests.gateway.doubles import ANNA, PATH, SOON_SECONDS, Doors, FakeKube, open_doors, wait_until
 
 CONSOLE = "https://console.example.com"
 
@@ -105,6 +105,15 @@ async def test_a_page_cannot_use_the_certificate_that_a_browser_adds(lab: Lab, h
 async def test_a_token_that_is_not_taken_is_not_covered_by_a_certificate(lab: Lab) -> None:
     async with lab.open() as doors:
         assert await lab.ask(doors, lab.clients.issue_client("anna"), Authorization="Bearer nobody") == 401
+
+
+async def test_who_never_begins_the_handshake_is_cut_off(lab: Lab) -> None:
+    async with lab.open(TimeSettings(tls_handshake=timedelta(seconds=0.2))) as doors:
+        reader, writer = await asyncio.open_connection("127.0.0.1", doors.gateway.port)
+        async with asyncio.timeout(SOON_SECONDS):
+            assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_a_certificate_of_a_stranger_is_no_handshake(lab: Lab) -> None:
