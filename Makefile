@@ -18,7 +18,7 @@ ifneq ($(UNKNOWN_PARTS),)
 $(error WITHOUT may name chart, cluster, image, prometheus and sprites, not: $(UNKNOWN_PARTS))
 endif
 
-.PHONY: help venv check format test cluster crds config matrix picture demo lab bench lock sbom binaries sdks packages clean
+.PHONY: help venv check format test cluster crds config matrix picture demo lab bench lock sbom binaries sdks packages world clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -68,13 +68,13 @@ picture: packages venv binaries ## Play the faults of the alerts, and draw the d
 	build/picture/venv/bin/python -m tests.metrics.drawing build/picture/seen.json \
 		charts/agentterminal-operator/files/dashboard.json docs/pictures
 
-demo: packages venv ## Watch a terminal live and die, on a real API server and with real processes.
+demo: world venv ## Watch a terminal live and die, on a real API server and with real processes.
 	$(BIN)/agentterminal demo
 
-lab: packages venv ## Keep the demo's world running in the foreground.
+lab: world venv ## Keep the demo's world running in the foreground.
 	$(BIN)/agentterminal lab
 
-bench: packages venv ## Measure the operator, and write build/bench.json.
+bench: world venv ## Measure the operator, and write build/bench.json.
 	$(BIN)/agentterminal bench
 
 sbom: venv ## Write the bill of materials of what runs in production: build/sbom.json.
@@ -93,6 +93,10 @@ lock: venv ## Pin the dependencies again, by hash: requirements/.
 
 packages:
 	@.ci/packages $(PARTS)
+
+# The demo's world has sprites; what only tests need is not asked of whoever wants to see it.
+world:
+	@.ci/packages $(filter base sprites,$(PARTS))
 
 binaries: venv
 ifeq ($(filter cluster,$(WITHOUT)),)

@@ -152,11 +152,11 @@ def test_a_part_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert "There is no part 'sprite'" in result.stderr
 
 
-def plan_test(without: str) -> subprocess.CompletedProcess[str]:
-    """What `make test` would run. A make around this test does not count: its flags would come with the environment."""
+def plan_make(word: str, without: str = "") -> subprocess.CompletedProcess[str]:
+    """What `make word` would run. A make around this test does not count: its flags would come with the environment."""
     own = {name: value for name, value in environment().items() if not name.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(
-        ["make", "-n", "test", f"WITHOUT={without}"],
+        ["make", "-n", word, f"WITHOUT={without}"],
         cwd=ROOT,
         env=own,
         capture_output=True,
@@ -179,7 +179,7 @@ def plan_test(without: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_leaving_out_a_part_leaves_out_its_tests_and_its_packages(without: str, expression: str | None) -> None:
-    planned = plan_test(without).stdout.splitlines()
+    planned = plan_make("test", without).stdout.splitlines()
 
     pytest_line = next(line for line in planned if "/pytest " in line)
     packages_line = next(line for line in planned if line.startswith(".ci/packages base"))
@@ -193,7 +193,14 @@ def test_leaving_out_a_part_leaves_out_its_tests_and_its_packages(without: str, 
 
 
 def test_leaving_out_an_unknown_part_is_refused() -> None:
-    result = plan_test("curl")
+    result = plan_make("test", "curl")
 
     assert result.returncode != 0
     assert "WITHOUT may name chart, cluster, image, prometheus and sprites, not: curl" in result.stderr
+
+
+@pytest.mark.parametrize("word", ["demo", "lab", "bench"])
+def test_whoever_wants_to_see_it_is_asked_for_nothing_that_only_tests_need(word: str) -> None:
+    planned = plan_make(word).stdout.splitlines()
+
+    assert [line for line in planned if line.startswith(".ci/packages base")] == [".ci/packages base sprites"]

@@ -67,7 +67,7 @@ def test_nothing_is_left_to_the_reader_but_make_test() -> None:
 
 def take_environment_as_it_is(commands: str) -> str:
     """Keep `make` from making the environment anew under the running tests."""
-    return re.sub(r"^make ", "make -s -o .venv/.ready -o packages -o venv ", commands, flags=re.MULTILINE)
+    return re.sub(r"^make ", "make -s -o .venv/.ready -o packages -o world -o venv ", commands, flags=re.MULTILINE)
 
 
 @dataclass
