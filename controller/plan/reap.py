@@ -1,22 +1,21 @@
 """
-When a session that nobody watches is ended, and what an occasion may end at all.
+When a session that nobody watches is ended.
 
 Problem: a forgotten terminal bills until somebody notices, and one that is ended too early loses somebody's work.
 Promise: the idle time counts from a moment in the status, so a restart neither shortens nor extends it; somebody who
 attaches stops a reap up to the last read before SIGKILL; a reap never wakes a sprite, it is owed until the sprite runs;
 a reap that fails is repeated, since nothing but its proof ends it; and a busy terminal is announced beforehand.
 
-Source: behaviour cases I1 to I9 and T1 to T8; design 3, 4.4, 5 and 9 (docs/architecture.md).
+Source: behaviour cases I1 to I9; design 3, 4.4, 5 and 9 (docs/architecture.md).
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final, assert_never
 
 from controller.api.conditions import Reason
 from controller.api.session import Identity, SpriteState
-from controller.api.terminal import IdlePolicy, KillTrigger
+from controller.api.terminal import IdlePolicy
 from controller.plan.activity import Activity, find_latest, is_agent_running
 from controller.plan.kill import METADATA_AGE, KillEvidence, is_cold_proof
 from controller.plan.looks import LookFailed, NotLooked, SpriteAway, SpriteLook, SpriteSeen
@@ -188,63 +187,3 @@ def _plan_due(facts: ReapFacts) -> ReapPlan:
             return Reap()
         case _:
             assert_never(facts.sprite)
-
-
-# --- what an occasion may end -----------------------------------------------------------------------------------------
-
-
-class Trigger(StrEnum):
-    """An occasion on which something of a terminal may end."""
-
-    FORCED_TEARDOWN = "forced-teardown"
-    """Somebody, a person or the platform, declared its end."""
-    IDLE_REAP = "idle-reap"
-    DETACH = "detach"
-    SHELL_EXIT = "shell-exit"
-
-
-@dataclass(frozen=True, slots=True)
-class Teardown:
-    """
-    What a trigger ends.
-
-    Args:
-        kill: The session to kill with proof; None where the process is left alone, or was never learned.
-        close: Whether sockets of ours that lead to it are closed.
-    """
-
-    kill: Identity | None
-    close: bool
-
-
-def plan_teardown(trigger: Trigger, identity: Identity | None) -> Teardown:
-    """
-    Decide what a trigger may end.
-
-    Leaving is not ending: only a forced teardown and the reap reach the process. Without an identity there is nothing
-    to kill, which is no error; whether a launch may have begun is searched for elsewhere (K14).
-    """
-    match trigger:
-        case Trigger.FORCED_TEARDOWN | Trigger.IDLE_REAP:
-            return Teardown(kill=identity, close=True)
-        case Trigger.DETACH | Trigger.SHELL_EXIT:
-            return Teardown(kill=None, close=False)
-        case _:
-            assert_never(trigger)
-
-
-def name_trigger(kill: KillTrigger) -> Trigger:
-    """Name the trigger of a kill; every end that was asked for is declared in the object, so each kill has one."""
-    match kill:
-        case KillTrigger.TERMINATED | KillTrigger.DELETED:
-            return Trigger.FORCED_TEARDOWN
-        case KillTrigger.REAPED:
-            return Trigger.IDLE_REAP
-        case _:
-            assert_never(kill)
-
-
-def describe_failed_teardown(trigger: Trigger, identity: Identity, message: str) -> Happening:
-    """Tell of a teardown whose kill failed, in one line with session and trigger; it is repeated and raises nothing."""
-    note = f"The {trigger.value} of session {identity.session_id} has not ended it yet and is repeated: {message}"
-    return Happening(Reason.KILL_FAILED, note, warning=True)

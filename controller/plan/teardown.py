@@ -221,8 +221,21 @@ def rest_unproven(facts: Facts, memory: Memory, trigger: KillTrigger, unproven: 
     progress = memory.kill
     kill = None if progress is None else _describe_kill(facts, progress, trigger, evidence=None)
     return _rest_unended(
-        facts, memory, unproven.situation, unproven.reason, unproven.message, after=unproven.after, kill=kill
+        facts,
+        memory,
+        unproven.situation,
+        unproven.reason,
+        unproven.message,
+        after=unproven.after,
+        kill=kill,
+        ending=_name_ending(facts.status.session, trigger),
     )
+
+
+def _name_ending(session: SessionStatus | None, trigger: KillTrigger) -> str:
+    """Say which session is to end and why, for a line that is read apart from its object (T5)."""
+    named = "The launch" if session is None or session.id is None else f"Session {session.id}"
+    return f"{named} is to end ({trigger.value}) and is not proven dead: "
 
 
 def _rest_unended(
@@ -234,6 +247,7 @@ def _rest_unended(
     *,
     after: timedelta | None,
     kill: KillStatus | None = None,
+    ending: str = "",
 ) -> Plan:
     text = tell_way_out(facts, situation, message)
     outcome = Outcome(
@@ -243,7 +257,7 @@ def _rest_unended(
         kill=kill or facts.status.kill,
         terminated=judge_unended(facts, situation, text, reason=reason),
     )
-    warning = Happening(reason, text, warning=True)
+    warning = Happening(reason, f"{ending}{text}", warning=True)
     return Plan(Rest(outcome, after, retry=after is None, happenings=(warning,)), memory)
 
 

@@ -1,4 +1,4 @@
-"""Reaping what nobody watches, and what an occasion may end (cases I1 to I9, T1 to T8)."""
+"""Reaping what nobody watches (cases I1 to I9)."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.conditions import Reason
 from controller.api.session import Identity, Sprite, SpriteState
-from controller.api.terminal import HoldMode, IdlePolicy, KillTrigger
+from controller.api.terminal import HoldMode, IdlePolicy
 from controller.errors import Failure
 from controller.plan.activity import Activity, LetGo, NoWork, Presence, WorkFacts, judge_work
 from controller.plan.kill import KillEvidence
@@ -24,15 +23,10 @@ from controller.plan.reap import (
     ReapFacts,
     ReapPlan,
     ReapProven,
-    Teardown,
-    Trigger,
-    describe_failed_teardown,
     describe_warning,
     find_idle_since,
     is_reread_due,
-    name_trigger,
     plan_reap,
-    plan_teardown,
 )
 from tests.plan.building import CREATED, MILLISECOND, NOON, NOW, SPRITE_ID, build_away, build_seen
 
@@ -108,7 +102,6 @@ def test_a_process_that_ends_by_itself_gets_no_kill_and_cancels_the_reap_and_the
 
     assert reap(**waiting, live=False) == NotArmed()
     assert judge_ended() == LetGo(NoWork.SESSION_ENDED)
-    assert plan_teardown(Trigger.SHELL_EXIT, IDENTITY) == Teardown(kill=None, close=False)
 
 
 def judge_ended() -> object:
@@ -380,62 +373,6 @@ def test_a_restart_at_any_moment_changes_no_deadline(age: timedelta, timeout: ti
     )
 
     assert type(plan_reap(before)) is type(plan_reap(after))
-
-
-# --- teardown ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("trigger", "kills", "closes"),
-    [
-        pytest.param(Trigger.FORCED_TEARDOWN, True, True, marks=pytest.mark.case("T1")),
-        pytest.param(Trigger.IDLE_REAP, True, True, marks=pytest.mark.case("T1")),
-        pytest.param(Trigger.DETACH, False, False, marks=pytest.mark.case("T2")),
-        pytest.param(Trigger.SHELL_EXIT, False, False, marks=pytest.mark.case("T2")),
-    ],
-)
-def test_only_a_forced_teardown_and_the_reap_reach_the_process(trigger: Trigger, kills: bool, closes: bool) -> None:
-    assert plan_teardown(trigger, IDENTITY) == Teardown(IDENTITY if kills else None, closes)
-
-
-@pytest.mark.case("T3")
-def test_a_viewer_who_leaves_causes_no_teardown_and_merely_starts_the_clock() -> None:
-    assert plan_teardown(Trigger.DETACH, IDENTITY) == Teardown(kill=None, close=False)
-    assert isinstance(reap(detached_time=NOON), Armed)
-
-
-@pytest.mark.case("T4")
-@pytest.mark.parametrize("trigger", [Trigger.FORCED_TEARDOWN, Trigger.IDLE_REAP])
-def test_without_a_session_that_was_ever_learned_nothing_is_killed_and_that_is_no_error(trigger: Trigger) -> None:
-    """The product's own form: a launch that may have begun is searched for first, by its recorded intent (K14)."""
-    assert plan_teardown(trigger, None) == Teardown(kill=None, close=True)
-
-
-@pytest.mark.case("T5")
-@pytest.mark.parametrize("trigger", list(Trigger))
-def test_a_kill_that_fails_in_a_teardown_is_one_line_with_session_and_trigger(trigger: Trigger) -> None:
-    happening = describe_failed_teardown(trigger, IDENTITY, "The Sprites API answered 500.")
-
-    assert happening.warning
-    assert happening.reason is Reason.KILL_FAILED
-    assert trigger.value in happening.note
-    assert "session 41" in happening.note
-    assert "The Sprites API answered 500." in happening.note
-    assert "\n" not in happening.note
-
-
-@pytest.mark.case("T7")
-def test_revoked_access_and_an_unpaid_account_are_forced_teardowns() -> None:
-    """
-    The product's own form: every end is declared in the object, a user's own wish as well.
-
-    So each kill has a trigger in the record, and there is no second way.
-    """
-    assert {trigger: name_trigger(trigger) for trigger in KillTrigger} == {
-        KillTrigger.TERMINATED: Trigger.FORCED_TEARDOWN,
-        KillTrigger.DELETED: Trigger.FORCED_TEARDOWN,
-        KillTrigger.REAPED: Trigger.IDLE_REAP,
-    }
 
 
 def test_moments_far_apart_are_no_trouble() -> None:
