@@ -49,7 +49,6 @@ Calls in one command. The words of an exec travel in the address of its socket, 
 CURL_MISSING_CODE: Final = 127
 """What a shell, and the platform, say of a program that is not there."""
 
-_STATUS: Final = re.compile(r"[0-9]{3}", re.ASCII)
 LINE: Final = re.compile(r"aterm ([0-9]{1,4}) ([0-9]{3})( [0-9]{1,3})?", re.ASCII)
 """The line that closes a call: index, status, and curl's own exit code, which an old curl leaves out."""
 
@@ -238,12 +237,6 @@ def judge_exec_failure(failed: ExecFailed) -> TaskTrouble:
             return TaskTrouble.EXEC_FAILED
         case _:
             assert_never(failed.failure)
-
-
-def parse_status(text: str) -> int | None:
-    """Read what curl wrote for a status: exactly three digits, white space around them aside; 000 is 0."""
-    word = text.strip()
-    return int(word) if _STATUS.fullmatch(word) else None
 
 
 def describe_verdict(call: TaskCall, verdict: Verdict) -> str:

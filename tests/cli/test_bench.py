@@ -207,6 +207,30 @@ def test_a_bar_is_kept_or_missed(bar: Bar, kept: float, missed: float) -> None:
     assert not bar.holds(missed)
 
 
+def test_the_bars_are_those_that_the_product_has_set_itself() -> None:
+    """And no others: whoever moves one has to say so here as well."""
+    assert {row.key: row.bar for row in ROWS if row.bar is not None and row.bar.limit} == {
+        "ready_1000_s": Bar(Rule.BELOW, 15),
+        "operator_cpu_1000_s": Bar(Rule.BELOW, 8),
+        "operator_peak_mib": Bar(Rule.BELOW, 160),
+        "writes_to_ready": Bar(Rule.EXACTLY, 2),
+        "writes_to_launched": Bar(Rule.EXACTLY, 3),
+        "sprites_calls_per_sprite": Bar(Rule.AT_MOST, 3),
+        "patch_to_kill_p50_s": Bar(Rule.BELOW, 0.030),
+        "patch_to_kill_p99_s": Bar(Rule.BELOW, 0.150),
+        "delete_1000_s": Bar(Rule.BELOW, 20),
+        "ready_10000_s": Bar(Rule.BELOW, 150),
+        "peak_10000_mib": Bar(Rule.BELOW, 300),
+        "first_pass_10000_s": Bar(Rule.BELOW, 8),
+        "hold_calls_ratio": Bar(Rule.AT_MOST, 1.1),
+        "writes_per_attach": Bar(Rule.AT_MOST, 4),
+        "writes_per_takeover": Bar(Rule.AT_MOST, 4),
+        "writes_per_leave": Bar(Rule.AT_MOST, 4),
+    }
+    nothing = {row.key for row in ROWS if row.bar == Bar(Rule.EXACTLY, 0)}
+    assert {"idle_writes", "restarted_writes_10000", "hold_writes", "race_violations", "streams_lost_bytes"} <= nothing
+
+
 def figures() -> dict[str, Any]:
     """One of each key of the table."""
     return {row.key: 1.5 for row in ROWS} | {

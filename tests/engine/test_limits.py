@@ -35,11 +35,18 @@ async def test_what_exceeds_the_burst_passes_at_the_agreed_rate() -> None:
 
 
 @pytest.mark.looptime
-async def test_kills_use_the_reserve_that_nobody_else_may_touch() -> None:
+@pytest.mark.parametrize("urgent", [Priority.KILL, Priority.PROOF])
+async def test_kills_and_their_proofs_use_the_reserve_that_nobody_else_may_touch(urgent: Priority) -> None:
     limiter = Limiter(LoopClock(), per_second=10)
     await spend(limiter, 8)
 
-    assert await spend(limiter, 2, Priority.KILL) == 0
+    assert await spend(limiter, 2, urgent) == 0
+
+    others = Limiter(LoopClock(), per_second=10)
+    await spend(others, 8)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.09):
+            await others.enter(Priority.NORMAL)
 
 
 @pytest.mark.looptime

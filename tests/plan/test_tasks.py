@@ -34,7 +34,6 @@ from controller.plan.tasks import (
     judge_call,
     judge_exec,
     judge_exec_failure,
-    parse_status,
     split_calls,
 )
 from controller.plan.tasks_read import ListedTask, TasksRead, build_read_exec, judge_read
@@ -129,22 +128,23 @@ def test_whatever_is_asked_no_command_sets_a_task_that_would_outlive_an_hour(exp
 
 @pytest.mark.case("U3")
 @pytest.mark.parametrize(
-    ("text", "status"),
+    ("told", "verdict"),
     [
-        (" 201\n", 201),
-        ("000", 0),
-        ("", None),
-        ("20", None),
-        ("2000", None),
-        ("curl: (7) Failed to connect to sprite port 80", None),
-        ("20 1", None),
-        ("+20", None),
-        ("٢٠١", None),
-        ("2e2", None),
+        ("201", Done(201)),
+        ("000", Failed(TaskTrouble.NO_ANSWER, 0, 0)),
+        ("", Unclear(TaskTrouble.UNREADABLE)),
+        ("20", Unclear(TaskTrouble.UNREADABLE)),
+        ("2000", Unclear(TaskTrouble.UNREADABLE)),
+        ("curl: (7) Failed to connect to sprite port 80", Unclear(TaskTrouble.UNREADABLE)),
+        ("20 1", Unclear(TaskTrouble.UNREADABLE)),
+        ("+20", Unclear(TaskTrouble.UNREADABLE)),
+        ("٢٠١", Unclear(TaskTrouble.UNREADABLE)),
+        ("2e2", Unclear(TaskTrouble.UNREADABLE)),
     ],
 )
-def test_only_three_digits_are_a_status(text: str, status: int | None) -> None:
-    assert parse_status(text) == status
+def test_only_three_digits_are_a_status(told: str, verdict: Verdict) -> None:
+    """White space around a line, and the line end that curl was told to write, make no difference."""
+    assert judge(f"\n aterm 0 {told} 0 \r\n", calls=(PUT,)) == [verdict]
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,34 @@ from typing import Any
 import pytest
 
 from controller.api.conditions import ConditionStatus, ConditionType, Reason
-from controller.api.session import Cause, SpriteState
+from controller.api.session import Cause, Identity, SpriteState
 from controller.api.situations import Situation
 from controller.api.terminal import SessionStatus, TerminalStatus
 from controller.errors import Failure
 from controller.plan.facts import Facts, Memory, Wakes
 from controller.plan.looks import NOT_LOOKED, LookFailed, SpriteLook
 from controller.plan.status import is_true
-from controller.plan.steps import LookAtSessions, LookAtSprite, Plan, Rest
+from controller.plan.steps import (
+    BarLaunch,
+    LookAtProcesses,
+    LookAtSessions,
+    LookAtSprite,
+    Plan,
+    ProbeLaunch,
+    Rest,
+    SendKill,
+    StartSession,
+    Step,
+)
 from controller.plan.wakes import guard_wake, may_wake, note_wake
 from tests.plan.building import (
     ADOPTED,
+    CREATED,
     INTENDED,
+    INTENT,
     MILLISECOND,
     NOW,
+    SPRITE_ID,
     build_away,
     build_end,
     build_facts,
@@ -103,6 +117,25 @@ def test_what_may_not_wake_calls_only_where_the_sprite_was_seen_running_a_second
     sprite: SpriteLook, step: type
 ) -> None:
     assert isinstance(guard_wake(build_facts(session=ADOPTED, sprite=sprite), LOOK).step, step)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        LookAtSessions(NOW, Cause.CHECK),
+        LookAtProcesses(NOW),
+        ProbeLaunch(INTENT),
+        BarLaunch(INTENT),
+        StartSession(INTENT),
+        SendKill(Identity(SPRITE_ID, "41", CREATED)),
+    ],
+    ids=lambda step: type(step).__name__,
+)
+def test_no_step_that_reaches_inside_gets_past_the_list(step: Step) -> None:
+    paused = build_facts(session=ADOPTED, sprite=PAUSED)
+
+    assert isinstance(guard_wake(paused, Plan(step, Memory())).step, Rest)
+    assert guard_wake(replace(paused, sprite=build_seen()), Plan(step, Memory())).step == step
 
 
 def test_a_sprite_that_has_just_answered_from_inside_runs_whatever_its_metadata_says() -> None:
