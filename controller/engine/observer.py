@@ -34,6 +34,7 @@ from controller.plan.breaker import (
     note_answer,
     note_call,
     note_listing,
+    note_unlisted,
     probe_in,
     was_closed_since,
 )
@@ -379,8 +380,7 @@ class SpriteObserver:
     def _refuse_all(self, book: _TokenBook) -> None:
         """Take a 404 for the list, which always exists, as one for every sprite in which something can be lost."""
         known = self._find_known(book) if self._find_stakes(book.token.fingerprint) else ()
-        if known:
-            self._set_breaker(book, note_listing(book.breaker, (), known=known, now=self._clock.monotonic()))
+        self._set_breaker(book, note_unlisted(book.breaker, known=known, now=self._clock.monotonic()))
 
     def _find_probe(self, book: _TokenBook) -> timedelta:
         """Give the time until the next list while the breaker is open, and at least a second."""

@@ -13,12 +13,13 @@ the breaker; its refusal ends the trial until the next list. Where nobody has an
 nothing is at risk, and it closes.
 
 A token with one or two sprites cannot have several refused, so its breaker never opens. There a list that shows none of
-them is believed for what it shows, and proves nothing of what it lacks: see `Breaker.blind`.
+them is believed for what it shows, and proves nothing of what it lacks, until lists have said so for ten minutes: see
+`Breaker.blind`.
 
 Somebody who deletes all sprites of an organization looks just like an incident. Two things tell them apart without
 believing either too soon: where no session is recorded that could be lost, nothing needs protection and a list is
 believed at once; and a list that for ten minutes shows the same other sprites is an organization that was furnished
-anew. An empty list, however long it lasts, stays unbelieved: `deletionPolicy: Orphan` is the way out.
+anew. While it is open, an empty list stays unbelieved however long it lasts: `deletionPolicy: Orphan` is the way out.
 
 Source: design 5 (docs/architecture.md), docs/incidents.md. All times are monotonic.
 """
@@ -39,7 +40,7 @@ PROBE_INTERVAL: Final = timedelta(seconds=30)
 """While it is open the list of sprites is the only call, and comes this often."""
 FURNISHED_AFTER: Final = timedelta(minutes=10)
 """
-While it is open, lists that show the same strangers for so long are believed.
+Lists that show the same strangers for so long are believed; where one or two sprites are known, so are empty ones.
 
 A request that is led to another organization shows strangers as well, so this is longer than such an error lives.
 """
@@ -58,13 +59,14 @@ class Breaker:
         refused: When each sprite was last refused, by name; one that answered well since is not in it.
         opened: Since when it is open; None where it is closed.
         closed_since: Since when it has been closed without a break, as long as it is.
-        strangers: While it is open, the sprites that all lists since `strangers_since` have shown.
+        strangers: The sprites that all lists since `strangers_since` have shown, none of them known.
         strangers_since: When the first of these lists came.
         on_trial: While it is open, the sprites that were refused and that the last list shows: one of them is asked.
         tried_since: Since when they are on trial.
         tried: The one that is asked; None while nobody had anything to ask.
         blind: The last list showed nothing of what is known, and too little is known to call that an incident. What is
             missing from such a list is not gone for sure: an incident of a small organization looks just so.
+        empty: Lists have shown nothing at all for so long that they are believed.
     """
 
     refused: Mapping[str, timedelta] = field(default_factory=dict)
@@ -76,6 +78,7 @@ class Breaker:
     tried_since: timedelta = timedelta.min
     tried: str | None = None
     blind: bool = False
+    empty: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -137,7 +140,8 @@ def note_listing(breaker: Breaker, listed: Collection[str], *, known: Collection
     Weigh a complete listing of the token's sprites (200, paged to its end).
 
     One that shows a sprite we know closes the breaker, but that it puts on trial what it shows and was refused. So does
-    one without, once lists have shown the same strangers for ten minutes. Any other refuses all that are known at once.
+    one without, once lists have shown the same strangers for ten minutes. Any other refuses all that are known at once,
+    but where these are one or two, and lists have been empty for ten minutes.
 
     Args:
         breaker: What was known.
@@ -148,18 +152,38 @@ def note_listing(breaker: Breaker, listed: Collection[str], *, known: Collection
     if not known or any(name in known for name in listed):
         return _note_shown(breaker, listed, now)
     breaker = replace(_note_strangers(breaker, listed, now), on_trial=frozenset(), tried=None)
-    if breaker.strangers and now - breaker.strangers_since >= FURNISHED_AFTER:
-        return _note_shown(breaker, listed, now)
+    if now - breaker.strangers_since >= FURNISHED_AFTER:
+        if breaker.strangers:
+            return _note_shown(breaker, listed, now)
+        if not breaker.is_open and len(known) < SPRITES_AT_LEAST:
+            return replace(
+                breaker, blind=False, empty=True, closed_since=breaker.closed_since if breaker.empty else now
+            )
+    return _refuse_known(breaker, known, now)
+
+
+def note_unlisted(breaker: Breaker, *, known: Collection[str], now: timedelta) -> Breaker:
+    """
+    Weigh a 404 for the list itself, which always exists: it refuses all that are known.
+
+    It is no list, so it lasts for as long as it may without being believed, and what lists have shown counts anew.
+    """
+    if not known:
+        return breaker
+    breaker = replace(breaker, strangers=frozenset(), strangers_since=now, on_trial=frozenset(), tried=None)
+    return _refuse_known(breaker, known, now)
+
+
+def _refuse_known(breaker: Breaker, known: Collection[str], now: timedelta) -> Breaker:
     breaker = _judge(replace(breaker, refused={**breaker.refused, **dict.fromkeys(known, now)}), known, now)
-    return replace(breaker, blind=not breaker.is_open)
+    return replace(breaker, blind=not breaker.is_open, empty=False)
 
 
 def _note_shown(breaker: Breaker, listed: Collection[str], now: timedelta) -> Breaker:
     """Take in a list that is believed: what was refused and is shown all the same has to be asked once more."""
     if not breaker.is_open:
-        if not breaker.blind:
-            return breaker
-        return replace(breaker, blind=False, closed_since=now, strangers=frozenset())
+        since = now if breaker.blind else breaker.closed_since
+        return replace(breaker, blind=False, empty=False, closed_since=since, strangers=frozenset())
     on_trial = breaker.on_trial
     if on_trial and now - breaker.tried_since < PROBE_INTERVAL:
         return breaker
@@ -171,11 +195,11 @@ def _note_shown(breaker: Breaker, listed: Collection[str], now: timedelta) -> Br
 
 
 def _note_strangers(breaker: Breaker, listed: Collection[str], now: timedelta) -> Breaker:
-    """Remember what all lists in a row have shown; a list that shares nothing with them begins anew."""
-    if not breaker.is_open and not breaker.blind:
+    """Remember what all lists in a row have shown, if only nothing; one that shares nothing with them begins anew."""
+    if not breaker.is_open and not breaker.blind and not breaker.empty:
         return replace(breaker, strangers=frozenset(listed), strangers_since=now)
     same = breaker.strangers.intersection(listed)
-    if same:
+    if same or not (breaker.strangers or listed):
         return replace(breaker, strangers=same)
     return replace(breaker, strangers=frozenset(listed), strangers_since=now)
 

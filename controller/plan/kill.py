@@ -54,7 +54,7 @@ WAKES_NOBODY: Final = frozenset(
 """A call that failed so never got through to the sprite."""
 NOTHING_LISTED: Final = (
     "The Sprites API lists neither this sprite nor any other that its token is known to have had. An incident looks "
-    "just so, and proves nothing: it goes on once the list shows one of them again, or the same others for ten minutes."
+    "just so, and proves nothing: it goes on once the list shows one of them again, or for ten minutes none of them."
 )
 """Source: docs/incidents.md."""
 METADATA_AGE: Final = timedelta(seconds=60)

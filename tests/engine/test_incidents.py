@@ -119,10 +119,10 @@ async def test_of_a_sprite_or_two_that_are_not_listed_and_not_found_nothing_is_p
         }
         for name in names:
             ask.get(name, lambda: None)()
-        await world.pass_time(10 * MOMENT)
+        await world.pass_time(4 * MOMENT)
         if restarts:
             await world.restart()
-        await world.pass_time(10 * MOMENT)
+            await world.pass_time(4 * MOMENT)
 
         world.sprites.sprites = shown
         expect_nothing_lost(world, names)
@@ -161,3 +161,24 @@ async def test_an_only_sprite_that_was_made_anew_under_its_name_proves_the_end_o
         await world.pass_time(2 * MOMENT)
 
         assert world.is_gone("going")
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("names", [("going",), ("dying", "going")])
+async def test_whoever_deletes_the_only_sprites_of_an_organization_sees_their_terminals_end_some_minutes_later(
+    names: tuple[str, ...],
+) -> None:
+    async with MemoryWorld() as world:
+        await furnish(world, names)
+        world.sprites.sprites = {}
+        for name in names:
+            world.kube.delete("going") if name == "going" else world.kube.patch(name, terminated=True)
+
+        await world.pass_time(timedelta(minutes=9))
+        assert not world.is_gone("going")
+        await world.pass_time(timedelta(minutes=4))
+
+        assert world.is_gone("going")
+        if "dying" in names:
+            assert world.reason("dying", "Terminated") == "Confirmed"
+            assert world.status("dying")["kill"]["proof"] == "SpriteGone"

@@ -20,6 +20,7 @@ from controller.plan.breaker import (
     note_answer,
     note_call,
     note_listing,
+    note_unlisted,
     probe_in,
     was_closed_since,
 )
@@ -200,16 +201,70 @@ def test_of_a_sprite_or_two_a_list_that_shows_neither_says_nothing_until_it_show
     assert not was_closed_since(seen, NOW + 600 * SECOND - MILLISECOND)
 
 
-@pytest.mark.parametrize(("shown", "believed"), [(["x"], True), ([], False)])
-def test_of_a_sprite_or_two_lists_of_the_same_others_are_believed_after_ten_minutes_and_empty_ones_never(
-    shown: list[str], believed: bool
+@pytest.mark.parametrize("shown", [["x"], []], ids=["others", "none"])
+def test_of_a_sprite_or_two_lists_of_the_same_others_or_of_none_are_believed_after_ten_minutes(
+    shown: list[str],
 ) -> None:
     breaker = Breaker()
     for minute in range(10):
         breaker = note_listing(breaker, shown, known=["s0"], now=NOW + minute * 60 * SECOND)
         assert breaker.blind
+    assert note_listing(breaker, shown, known=["s0"], now=NOW + FURNISHED_AFTER - MILLISECOND).blind
 
-    assert note_listing(breaker, shown, known=["s0"], now=NOW + FURNISHED_AFTER).blind is not believed
+    breaker = note_listing(breaker, shown, known=["s0"], now=NOW + FURNISHED_AFTER)
+
+    assert not breaker.blind
+    assert was_closed_since(breaker, NOW + FURNISHED_AFTER)
+    assert not was_closed_since(breaker, NOW + FURNISHED_AFTER - MILLISECOND)
+
+
+def test_an_empty_list_that_is_believed_stays_so_until_one_is_not_empty() -> None:
+    breaker = Breaker()
+    for minute in range(13):
+        breaker = note_listing(breaker, [], known=["s0", "s1"], now=NOW + minute * 60 * SECOND)
+    assert was_closed_since(breaker, NOW + FURNISHED_AFTER)
+
+    later = NOW + 13 * 60 * SECOND
+    assert note_listing(breaker, ["x"], known=["s0", "s1"], now=later).blind
+    seen = note_listing(breaker, ["s1"], known=["s0", "s1"], now=later)
+    assert not seen.blind
+    assert was_closed_since(seen, NOW + FURNISHED_AFTER), "what it lacked counts from when that was believed"
+    assert note_listing(seen, [], known=["s0", "s1"], now=later + SECOND).blind, "it counts anew"
+
+
+@pytest.mark.parametrize("between", [["x"], ["s0"]], ids=["another", "a known one"])
+def test_one_list_that_is_not_empty_makes_the_ten_minutes_count_anew(between: list[str]) -> None:
+    breaker = note_listing(Breaker(), [], known=["s0"], now=NOW)
+    breaker = note_listing(breaker, between, known=["s0"], now=NOW + 300 * SECOND)
+    breaker = note_listing(breaker, [], known=["s0"], now=NOW + 301 * SECOND)
+
+    assert note_listing(breaker, [], known=["s0"], now=NOW + FURNISHED_AFTER).blind
+    assert not note_listing(breaker, [], known=["s0"], now=NOW + FURNISHED_AFTER + 301 * SECOND).blind
+
+
+def test_a_404_for_the_list_is_no_empty_list_however_long_it_lasts() -> None:
+    breaker = Breaker()
+    for minute in range(100):
+        breaker = note_unlisted(breaker, known=["s0"], now=NOW + minute * 60 * SECOND)
+        assert breaker.blind
+
+    later = NOW + 100 * 60 * SECOND
+    assert note_listing(breaker, [], known=["s0"], now=later).blind
+    assert note_unlisted(Breaker(), known=(), now=NOW) == Breaker()
+
+
+@pytest.mark.parametrize(("known", "opens"), [(2, False), (3, True)])
+def test_a_404_for_the_list_refuses_all_that_are_known(known: int, opens: bool) -> None:
+    breaker = note_unlisted(Breaker(), known=sprites(known), now=NOW)
+
+    assert (breaker.is_open, breaker.blind) == (opens, not opens)
+
+
+def test_of_three_sprites_and_more_an_empty_list_is_never_believed() -> None:
+    breaker = Breaker()
+    for minute in range(100):
+        breaker = note_listing(breaker, [], known=sprites(3), now=NOW + minute * 60 * SECOND)
+        assert breaker.is_open
 
 
 def test_while_nothing_is_known_nothing_opens_it() -> None:
