@@ -12,7 +12,7 @@ import pytest
 from controller.gateway.incarnation import Holding, Incarnations
 from controller.gateway.wishes import Target
 from controller.kube.client import Page
-from controller.kube.errors import Conflict, Forbidden, KubeError, NotFound, ServerFault, TimedOut
+from controller.kube.errors import Conflict, Forbidden, KubeError, NotFound, ServerFault, Throttled, TimedOut
 from controller.plan.fence_objects import ObjectView
 from controller.plan.fence_tenure import RULES
 from tests.gateway.doubles import UnaskedKube
@@ -228,15 +228,36 @@ async def test_without_a_list_nothing_is_renewed_and_the_tenure_ends_by_the_cloc
     assert not life.typing.is_held
 
 
-async def test_where_lists_answer_with_a_fault_each_held_object_is_read_instead(play: Play) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [ServerFault("the kind is being changed", status=500), Throttled("the kind is being changed", status=429)],
+    ids=["500", "429"],
+)
+async def test_where_lists_answer_with_a_fault_each_held_object_is_read_instead(play: Play, fault: KubeError) -> None:
     play.hold("uid-1")
-    play.server.fails["list"] = lambda: ServerFault("the kind is being changed", status=500)
+    play.server.fails["list"] = lambda: fault
     play.server.calls.clear()
 
     await play.pass_time(2.3)
 
     assert play.server.calls == ["list", "get", "put"]
     assert play.house.told == ["begin", "tell uid-1"]
+
+
+@pytest.mark.parametrize("found", ["gone", "another of its name"])
+async def test_where_each_is_read_one_that_is_gone_or_has_a_successor_is_doubted(play: Play, found: str) -> None:
+    raw = play.hold("uid-1")
+    play.server.fails["list"] = lambda: ServerFault("the kind is being changed", status=503)
+    if found == "gone":
+        play.server.fails["get"] = lambda: NotFound("gone", status=404)
+    else:
+        raw["metadata"]["uid"] = "uid-2"
+    play.server.calls.clear()
+
+    await play.pass_time(2.3)
+
+    assert play.server.calls == ["list", "get", "put"]
+    assert play.house.told[-1] == "doubt uid-1"
 
 
 async def test_where_a_held_object_cannot_be_read_either_nothing_is_renewed(play: Play) -> None:

@@ -188,3 +188,18 @@ async def test_a_broken_lease_goes_after_ten_minutes_and_no_sooner() -> None:
 
     assert kept == ["atgw-gateway7", "operator"]
     assert sorted(world.leases) == ["operator"]
+
+
+async def test_a_lease_that_stands_still_is_broken_before_its_ten_minutes_begin_though_no_object_names_it() -> None:
+    world = World(ME)
+    world.leases["atgw-gateway7"] = LeaseView("lease-2", "9", "gateway7")
+
+    await world.play(200)
+    broken = world.leases["atgw-gateway7"].holder
+    await world.play(LEASE_KEPT.total_seconds() - 210)
+    kept = sorted(world.leases)
+    await world.play(300)
+
+    assert broken == ""
+    assert kept == ["atgw-gateway7"]
+    assert world.leases == {}
