@@ -90,7 +90,9 @@ async def test_what_comes_down_stands_still_while_somebody_alone_does_not_read_a
         read_meanwhile = flood.read
         async with asyncio.timeout(LIMIT):
             while b"%08d" % FRAMES not in seen[-2 * FRAME_BYTES :]:
-                seen += await reader.read(1 << 20)
+                portion = await reader.read(1 << 20)
+                assert portion, "The connection was cut."
+                seen += portion
         ending = stage.clients["ann"].ending
 
     assert 0 < read_meanwhile < FRAMES // 2
