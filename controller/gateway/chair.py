@@ -36,6 +36,7 @@ from controller.plan.fence import (
     DrainUpstream,
     EndIncarnation,
     Event,
+    Finished,
     Forget,
     Hold,
     LeaseReadFailed,
@@ -184,7 +185,13 @@ class Chair:
     def arrive(
         self, key: int, client: Client, hub: Hub, view: ObjectView, *, luck: str, takeover: bool, dead: frozenset[str]
     ) -> None:
-        """Let a socket ask to speak."""
+        """
+        Let a socket ask to speak.
+
+        Why it ends is known here as soon as it is decided, by whomever: who was told no must not come to speak, and
+        their input stops, while their socket is still being closed.
+        """
+        client.on_end = lambda ending: self.feed(Finished(key, ending))
         self._guests[key] = Guest(client, hub, self._clock.elapsed(), self._find_former(view, dead))
         self._keys[client] = key
         self.feed(Arrived(key, luck, view, takeover=takeover, dead=dead))
@@ -263,8 +270,8 @@ class Chair:
                 self._house.spawn(self._drain(key))
             case AbortUpstream(key=key):
                 self._abort(key)
-            case CountUndrained(unconfirmed_bytes=unconfirmed):
-                self._house.note_undrained(unconfirmed)
+            case CountUndrained(key=key):
+                self._count_undrained(key)
             case CloseClient(key=key, ending=ending, detail=detail):
                 if (guest := self._guests.get(key)) is not None:
                     guest.client.end(ending, detail)
@@ -350,6 +357,13 @@ class Chair:
         self._cut.add(key)
         guest = self._guests.get(key)
         self.feed(UpstreamClosed(key, 0 if guest is None else guest.hub.abort(guest.client)))
+
+    def _count_undrained(self, key: int) -> None:
+        """Count each upstream's bytes once: two drains of one that broke are both answered with them."""
+        guest = self._guests.get(key)
+        undrained = 0 if guest is None else guest.hub.take_undrained()
+        if undrained:
+            self._house.note_undrained(undrained)
 
     def _forget(self, key: int) -> None:
         for known in [known for known in self._timers if known[0] == key]:

@@ -224,10 +224,14 @@ class Desk:
         log.warning("Not everything could be let go: the Lease is left to run out.", extra={"seats": len(self._chairs)})
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something that outlives the socket that it is for."""
+        """Run something that outlives the socket that it is for; what comes once the desk has ended is dropped."""
         if self._group is None:
             raise RuntimeError("The desk does not run.")
-        self._group.create_task(work)
+        try:
+            self._group.create_task(work)
+        except RuntimeError:
+            # The group has ended, and the last sockets end after it: nothing can be let go, the Lease runs out.
+            work.close()
 
     async def _tick(self) -> None:
         while True:

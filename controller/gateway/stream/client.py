@@ -120,6 +120,8 @@ class Client:
         self.dialect = dialect
         self.size = size
         """What it last said of its window."""
+        self.on_end: Callable[[Ending], None] | None = None
+        """Told why this socket ends as soon as that is decided, whoever decides it; it must not wait."""
         self.queued_bytes = 0
         self._sent_bytes = 0
         self._received_bytes = 0
@@ -204,7 +206,7 @@ class Client:
         """
         if self._ending is not None:
             return
-        self._ending = ending
+        self._decide(ending)
         if ending is Ending.TOO_SLOW:
             self._queue.clear()
         if ending is not Ending.EXITED:
@@ -213,6 +215,13 @@ class Client:
         self._queue.extend((frame, now) for frame in last)
         self._wake.set()
         self._farewell = self._loop.call_later(self._settings.farewell.total_seconds(), self._abort)
+
+    def _decide(self, ending: Ending) -> None:
+        """End for this reason, unless there is one already; whoever says who may type hears it before a frame moves."""
+        if self._ending is None:
+            self._ending = ending
+            if self.on_end is not None:
+                self.on_end(ending)
 
     async def wait_until_empty(self) -> None:
         """Wait until all that was queued has been handed to the system, the socket has ended, or a nudge."""
@@ -325,7 +334,7 @@ class Client:
                         return
                     case WSMsgType.ERROR:
                         if getattr(message.data, "code", None) == CLOSINGS[Ending.TOO_LARGE].code:
-                            self._ending = self._ending or Ending.TOO_LARGE
+                            self._decide(Ending.TOO_LARGE)
                         return
                     case _:
                         return
@@ -362,7 +371,7 @@ class Client:
             if self._stuck_since is not None and now - self._stuck_since >= pong_limit:
                 self.end(Ending.TOO_SLOW)
             elif self._pinged is not None and now - self._pinged >= pong_limit and not self._serving:
-                self._ending = self._ending or Ending.LEFT
+                self._decide(Ending.LEFT)
                 self._abort()
                 return
             if now >= next_ping:
@@ -372,7 +381,7 @@ class Client:
                     try:
                         await self._socket.ping()
                     except ConnectionError:
-                        self._ending = Ending.LEFT
+                        self._decide(Ending.LEFT)
                         self._wake.set()
                         return
             if now - self._spoke >= silence:

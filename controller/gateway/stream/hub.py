@@ -144,6 +144,22 @@ News = (
 OnNews = Callable[[News], None]
 
 
+@dataclass(slots=True)
+class _Break:
+    """
+    A socket that broke under input.
+
+    Args:
+        moment: When it did.
+        unconfirmed_bytes: What may still arrive.
+        is_counted: It was given by `take_undrained`.
+    """
+
+    moment: timedelta
+    unconfirmed_bytes: int
+    is_counted: bool = False
+
+
 class Hub:
     """
     One terminal.
@@ -185,7 +201,7 @@ class Hub:
         self._waits: dict[Client, timedelta] = {}
         self._backlog_ends: dict[Client, asyncio.TimerHandle] = {}
         self._refused: set[Client] = set()
-        self._broken: list[tuple[timedelta, int]] = []
+        self._broken: list[_Break] = []
         self._exit: SessionExited | None = None
         self._missing: asyncio.TimerHandle | None = None
         self._look_again = asyncio.Event()
@@ -341,6 +357,17 @@ class Hub:
                 self._note_broken(typist.client, undrained)
             self._drop_typist(typist)
         return self._count_broken()
+
+    def take_undrained(self) -> int:
+        """
+        Give the bytes of `drain` and `abort` for a count: those of each socket once, however often somebody asked.
+
+        Their own answers repeat them, since whoever waits for what may still arrive has to wait each time.
+        """
+        taken = [broke for broke in self._broken if not broke.is_counted]
+        for broke in taken:
+            broke.is_counted = True
+        return sum(broke.unconfirmed_bytes for broke in taken)
 
     # --- what others tell ---------------------------------------------------------------------------------------------
 
@@ -622,13 +649,13 @@ class Hub:
         self._on_news(TypingOpened(client.socket_id))
 
     def _note_broken(self, client: Client, count: int) -> None:
-        self._broken.append((self._clock.monotonic(), count))
+        self._broken.append(_Break(self._clock.monotonic(), count))
         self._on_news(InputLost(client.socket_id, count))
 
     def _count_broken(self) -> int:
         since = self._clock.monotonic() - SETTLE_WAIT
-        self._broken = [(broke, count) for broke, count in self._broken if broke > since]
-        return sum(count for _, count in self._broken)
+        self._broken = [broke for broke in self._broken if broke.moment > since]
+        return sum(broke.unconfirmed_bytes for broke in self._broken)
 
     def _note_output(self, news_from: float) -> None:
         now = self._loop.time()

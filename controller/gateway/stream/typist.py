@@ -80,6 +80,7 @@ class Typist:
         self._attachment: Attachment | None = None
         self._draining: Attachment | None = None
         self._drains = asyncio.Lock()
+        self._told_of: set[Attachment] = set()
         self._caught_up = asyncio.Event()
 
     async def type(self, frame: bytes | Resize | Signal) -> Taken:
@@ -109,7 +110,7 @@ class Typist:
             self._caught_up.set()
             self._draining = attachment
             try:
-                return 0 if attachment is None else await attachment.drain()
+                return 0 if attachment is None else self._tell_once(attachment, await attachment.drain())
             finally:
                 self._draining = None
 
@@ -118,7 +119,14 @@ class Typist:
         self.halt()
         attachment, self._attachment = self._attachment or self._draining, None
         self._caught_up.set()
-        return 0 if attachment is None else attachment.abort()
+        return 0 if attachment is None else self._tell_once(attachment, attachment.abort())
+
+    def _tell_once(self, attachment: Attachment, unconfirmed_bytes: int) -> int:
+        """Tell of a socket's bytes once, also where it is cut out of a drain, which then ends as well."""
+        if attachment in self._told_of:
+            return 0
+        self._told_of.add(attachment)
+        return unconfirmed_bytes
 
     # The sink of its upstream.
 
