@@ -281,11 +281,39 @@ async def test_a_patch_by_hand_throws_the_socket_out_in_under_a_second(
         await run(site.world.await_reason, name, "Confirmed", "Terminated")
 
 
+@pytest.mark.parametrize("how", ["deleted", "torn away"])
+async def test_whoever_is_attached_is_thrown_out_with_an_object_that_goes(
+    site: Site, anna: str, visitors: Visitors, how: str
+) -> None:
+    """A missing object names nobody: also one whose finalizers somebody has stripped, so that no mark was ever seen."""
+    name = await run(site.make_terminal)
+    person = await visitors.attach_to_type(site.gateways[0], anna, name)
+    viewer = await visitors.attach(site.gateways[0], anna, name, "?view=true")
+    await person.types(b"before\n")
+    await asyncio.gather(person.sees(b"before"), viewer.sees(b"before"))
+    path = f"{site.world.path}/{name}"
+
+    if how == "torn away":
+        stripped = [{"op": "remove", "path": "/metadata/finalizers"}]
+        await run(site.world.cluster.request, "PATCH", path, body=stripped, content_type="application/json-patch+json")
+    started = time.monotonic()
+    await run(site.world.delete, name)
+    code, reason, took = await measure_close(person, started)
+
+    assert (code, reason) == (4003, "Deleted")
+    assert took < 1.0
+    assert (await measure_close(viewer, started))[:2] == (4003, "Deleted")
+    await run(site.world.await_gone, name)
+    assert await visitors.ask(site.gateways[0], anna, name) == (404, "NotFound")
+
+
 @pytest.mark.case("F5")
 async def test_viewers_see_everything_type_nothing_and_count_as_presence(
     site: Site, anna: str, visitors: Visitors
 ) -> None:
     name = await run(site.make_terminal)
+    refused = 'agentterminal_gateway_frames_refused_total{cause="Viewer"}'
+    before = await run(site.gateways[1].metric, refused)
     viewer = await visitors.attach(site.gateways[1], anna, name, "?view=true")
     person = await visitors.attach_to_type(site.gateways[0], anna, name)
     await viewer.until(lambda one: bool(one.told("session_info")))
@@ -303,6 +331,7 @@ async def test_viewers_see_everything_type_nothing_and_count_as_presence(
         5,
     )
 
+    assert await run(site.gateways[1].metric, refused) == before + 1
     assert entries == [{"incarnation": site.gateways[1].incarnation, "viewers": 1}]
     assert await run(site.received, name) == b"from the holder\n"
     assert person.close_code is None
@@ -347,6 +376,24 @@ async def test_a_paused_sprite_is_woken_by_who_types_and_by_nobody_who_looks(
     await late.sees(b"awake")
 
     assert (await run(site.world.lab.sprite, name))["true_status"] == "running"
+
+
+async def test_a_gateway_without_a_token_for_the_sprite_says_so_and_goes_there_with_none(
+    site: Site, anna: str, visitors: Visitors
+) -> None:
+    """Also where the operator has known the session for long: each of them asks for the token by itself."""
+    name = await run(site.make_terminal)
+    await run(site.world.patch, name, tokenSecretRef=None)
+    before = len(await run(site.world.lab.requests, sprite=name))
+    person = await visitors.attach(site.gateways[0], anna, name)
+    code, reason, _ = await measure_close(person, time.monotonic())
+    (told,) = person.told("closed")
+
+    assert (code, reason) == (1013, "NotReady")
+    assert "There is no `spec.tokenSecretRef`" in told["message"]
+    assert await run(site.received, name) == b""
+    asked = (await run(site.world.lab.requests, sprite=name))[before:]
+    assert [one for one in asked if one["route"] == "exec.attach"] == []
 
 
 async def test_who_attaches_to_an_ended_terminal_gets_a_new_session(site: Site, anna: str, visitors: Visitors) -> None:

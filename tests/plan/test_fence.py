@@ -474,6 +474,17 @@ def test_a_seat_of_another_object_is_not_served_by_it() -> None:
     assert judge_input(ignored, 1, term=TERM, now=NOW) == Pass()
 
 
+def test_a_missing_object_names_nobody() -> None:
+    """Whoever speaks is refused from the read on which it was missing, and lets go without a write."""
+    seat, actions = play(speak(), Doubted(), ObjectRead(1, None))
+    assert CloseClient(1, Ending.DELETED) in actions
+    assert DrainUpstream in kinds(actions)
+    assert judge_input(seat, 1, term=TERM, now=NOW) == Refuse(Ending.DELETED)
+
+    _, actions = play(seat, UpstreamClosed(1, 0))
+    assert actions == [Forget(1)]
+
+
 @pytest.mark.case("F10")
 @pytest.mark.parametrize(
     ("fields", "ending"),
