@@ -113,3 +113,24 @@ async def test_of_many_kills_in_one_sprite_two_are_in_flight_and_those_of_anothe
 
         assert most == {"box": 2, "other": 2}
         assert {world.condition(name, "Terminated")["status"] for name in names} == {"True"}
+
+
+@pytest.mark.looptime
+@pytest.mark.case("U7")
+async def test_a_command_of_a_hold_has_ten_seconds_and_4096_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with MemoryWorld() as world:
+        limits = []
+        run = world.sprites.run_command
+
+        async def watch(token: Any, sprite: str, argv: Any, **named: Any) -> Any:
+            if "-X" in argv:
+                limits.append((named["time_limit"], named["output_bytes"]))
+            return await run(token, sprite, argv, **named)
+
+        monkeypatch.setattr(world.sprites, "run_command", watch)
+        await adopt(world, attached=True, holdWanted=True)
+        world.kube.patch("one", holdWanted=False)
+        await world.pass_time(MINUTE)
+
+        assert len(limits) >= 2, "it was set and removed"
+        assert set(limits) == {(10 * SECOND, 4096)}
