@@ -8,6 +8,7 @@ own.
 import asyncio
 import base64
 import itertools
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -22,7 +23,8 @@ import pytest
 from controller.cli.worlds import GATEWAY_RULES
 from controller.lab.rights import GATEWAY_NAME, read_gateway_rules
 from controller.plan.fence_ids import LEASE_ELSEWHERE
-from tests.cluster.gate import At, Gate
+from controller.plan.fence_tenure import RULES
+from tests.cluster.gate import At, Gate, Request
 from tests.cluster.plane import Cluster
 from tests.cluster.stage import write_kubeconfig
 from tests.gateway.stream.stage import Person
@@ -38,6 +40,8 @@ SLOW_SECONDS = 1.5
 """On the way from a gateway to the sprite, each way: less than a drain waits for its pong."""
 BURST = 20
 """Lines that are typed at once, most of them before the lock is had."""
+TENURE_SECONDS = RULES.span.total_seconds()
+KIND = f"/apis/{'apiextensions.k8s.io'}/v1/customresourcedefinitions/agentterminals.agentterminal.dev"
 RECORDED_BYTES = 64 * 1024
 """What the emulator records of a session's input."""
 
@@ -553,6 +557,48 @@ async def test_when_the_api_server_hangs_input_stops_at_the_end_of_the_tenure(
         assert len(received) > 20
         assert viewer.close_code is None
         await run(gateway.kill)
+
+
+async def test_while_the_kind_is_changed_and_no_list_succeeds_whoever_types_goes_on_and_is_still_thrown_out(
+    site: Site, anna: str, visitors: Visitors, tmp_path: Path
+) -> None:
+    """Each change of the CRD ends every watch, and lists answer 429 for a while: here for longer than a tenure."""
+    name = await run(site.make_terminal)
+    request = site.world.cluster.request
+    with Gate(site.world.cluster.url, site.world.cluster.ca_file) as gate:
+        kubeconfig = write_kubeconfig(tmp_path / "through-the-gate", gate.url, site.world.cluster)
+        gateway = await run(site.start_gateway, kubeconfig)
+        person = await visitors.attach_to_type(gateway, anna, name)
+        gate.answer(is_list_of_ours, 429, times=math.inf)
+        _, kind = await run(request, "GET", KIND)
+        columns = kind["spec"]["versions"][0]["additionalPrinterColumns"]
+        for shown in (columns[:-1], columns):
+            change = [{"op": "replace", "path": "/spec/versions/0/additionalPrinterColumns", "value": shown}]
+            status, _ = await run(request, "PATCH", KIND, body=change, content_type="application/json-patch+json")
+            assert status == 200
+
+        since, typed = time.monotonic(), 0
+        while time.monotonic() - since < TENURE_SECONDS + 1.5:
+            typed += 1
+            await person.types(b"%d\n" % typed)
+            await person.sees(b"%d\r\n" % typed)
+            await asyncio.sleep(0.1)
+        refused = len(gate.find(is_list_of_ours))
+        received = (await run(site.received, name)).split()
+        code = person.close_code
+        await run(site.world.patch, name, activeSocketId="", attached=False)
+        ended = await measure_close(person, time.monotonic())
+        await run(gateway.kill)
+
+    assert code is None, person.texts
+    assert refused >= 3
+    assert received == [b"%d" % number for number in range(1, typed + 1)]
+    assert ended[:2] == (4003, "Revoked")
+
+
+def is_list_of_ours(request: Request) -> bool:
+    """The list that goes before each renewal."""
+    return "fieldSelector=status.socket.incarnation" in request.target
 
 
 async def test_a_right_that_is_withdrawn_closes_the_socket(site: Site, visitors: Visitors) -> None:
