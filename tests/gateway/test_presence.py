@@ -153,3 +153,31 @@ async def test_a_process_that_goes_takes_its_entry_along() -> None:
     await world.presences.withdraw()
 
     assert "gateways" not in world.raw["status"]
+
+
+async def test_that_somebody_looks_on_is_told_with_the_first_of_them_and_the_last() -> None:
+    world, writes = World(), []
+    other = {"incarnation": "gateway9", "viewers": 4}
+    world.raw["status"]["gateways"] = [other]
+
+    for count in (1, 2, 3, 2, 1, 0):
+        world.presences.note_viewers(PLACE, "uid-1", count)
+        await world.settle()
+        writes.append(world.writes)
+        assert world.entries[0] == other
+
+    assert writes == [1, 1, 1, 1, 1, 2]
+    assert world.entries == [other]
+
+
+async def test_however_much_is_said_a_terminal_at_work_costs_a_write_a_minute() -> None:
+    world = World()
+    for _ in range(300):
+        world.presences.note_output(PLACE, "uid-1", world.clock.now())
+        world.presences.drop_quiet()
+        await world.settle()
+        world.clock.time += timedelta(seconds=1)
+
+    assert world.writes == 300 // ACTIVITY_EVERY.total_seconds() - 1
+    assert world.entries[0]["viewers"] == 0
+    assert "activityTime" in world.entries[0]
