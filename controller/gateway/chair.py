@@ -356,7 +356,11 @@ class Chair:
     def _abort(self, key: int) -> None:
         self._cut.add(key)
         guest = self._guests.get(key)
-        self.feed(UpstreamClosed(key, 0 if guest is None else guest.hub.abort(guest.client)))
+        undrained = 0 if guest is None else guest.hub.abort(guest.client)
+        if find_speaker(self.seat, key) is None:
+            # The incarnation has ended: nobody is left to be told, and what was cut off counts all the same.
+            self._count_undrained(key)
+        self.feed(UpstreamClosed(key, undrained))
 
     def _count_undrained(self, key: int) -> None:
         """Count each upstream's bytes once: two drains of one that broke are both answered with them."""

@@ -385,13 +385,16 @@ class Hub:
         for client in list(self._clients):
             self._greet(client)
         if (typist := self._typist) is not None:
-            # What was typed for the former session is not for this one.
-            self._forget_backlog(typist.client)
+            # Who has left, or is being drained, types no more, into no session.
+            goes_on = not typist.halted
             undrained = typist.abort()
             if undrained:
                 self._note_broken(typist.client, undrained)
             self._drop_typist(typist)
-            self.let_type(typist.client, typist.tenure)
+            if goes_on:
+                # What was typed for the former session is not for this one.
+                self._forget_backlog(typist.client)
+                self.let_type(typist.client, typist.tenure)
 
     def note_running(self) -> None:
         """The sprite is known to run: those who may not wake it may look again."""

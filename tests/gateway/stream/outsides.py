@@ -190,6 +190,16 @@ class ApiServer:
         self.watchers: set[asyncio.Event] = set()
 
     @property
+    def session(self) -> str:
+        """The id of the session that is recorded and lives."""
+        return str(self.raw["status"]["session"]["id"])
+
+    def relaunch(self) -> None:
+        """Record another session in place of the former."""
+        session = {**self.raw["status"]["session"], "id": str(int(self.session) + 1)}
+        self.patch([{"op": "replace", "path": "/status/session", "value": session}])
+
+    @property
     def lock(self) -> JsonObject | None:
         found: JsonObject | None = self.raw["status"].get("socket")
         return found
@@ -550,8 +560,9 @@ def _answer(pong: asyncio.Future[None]) -> None:
 class SpritesApi:
     """The sprite that the terminal is in: as much of `controller.sprites.client.SpritesClient` as a gateway asks."""
 
-    def __init__(self, line: Line, weather: Weather, witness: Witness, pipes: list[Pipe]) -> None:
+    def __init__(self, line: Line, server: ApiServer, weather: Weather, witness: Witness, pipes: list[Pipe]) -> None:
         self._line = line
+        self._server = server
         self._weather = weather
         self._witness = witness
         self._pipes = pipes
@@ -582,7 +593,7 @@ class SpritesApi:
 
     async def list_sessions(self, token: Token, sprite: str, *, cause: Cause) -> tuple[Session, ...]:
         await asyncio.sleep(self._weather.draw_delay())
-        return (Session(SESSION, BEGUN, "bash", True, None),)
+        return (Session(self._server.session, BEGUN, "bash", True, None),)
 
     async def get_sprite(self, token: Token, sprite: str, *, cause: Cause) -> Sprite:
         await asyncio.sleep(self._weather.draw_delay())

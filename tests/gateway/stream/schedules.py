@@ -151,7 +151,10 @@ class Place:
         self.line = Line(number, history.server, history.weather, history)
         self.tasks: set[asyncio.Task[None]] = set()
         self._drawn = 0
-        line, sprites = cast("Any", self.line), SpritesApi(self.line, history.weather, history, history.pipes)
+        line, sprites = (
+            cast("Any", self.line),
+            SpritesApi(self.line, history.server, history.weather, history, history.pipes),
+        )
         self.desk = Desk(
             Outside(line, line, line, line, cast("Any", sprites), cast("Any", OneToken())),
             lease_namespace="home",
@@ -324,6 +327,9 @@ class History:
             self._cut_watch,
             self._flood,
             self._withdraw,
+            self._lose_touch,
+            self._drop_lease,
+            self._relaunch,
         )
         for happen in luck.choices(trouble, k=luck.randint(5, 14)):
             self.loop.call_later(luck.choice((luck.uniform(0, SPAN), luck.randrange(int(SPAN)))), happen)
@@ -443,7 +449,35 @@ class History:
     def _hang(self) -> None:
         place, seconds = self.weather.luck.choice(self.places), self.weather.luck.choice((1.0, 3.0, 6.0, 9.0))
         self.note("hangs", place.number, seconds)
-        place.line.hangs_until = self.loop.time() + seconds
+        place.line.hangs_until = max(place.line.hangs_until, self.loop.time() + seconds)
+
+    def _lose_touch(self) -> None:
+        """Let a gateway's tenure end with input on its way, and somebody else take over with proof."""
+        speaking = [one for one in self.callers.values() if self._speaks(one)]
+        if not speaking:
+            return
+        place, luck = speaking[0].place, self.weather.luck
+        for pipe in self.pipes:
+            if pipe.line is place.line and pipe.types and pipe.ended is None:
+                pipe.stick(12.0)
+        speaking[0].types(luck.choice((WORD, 20_000)))
+        self.note("loses touch", place.number)
+        place.line.hangs_until = self.loop.time() + luck.choice((6.0, 9.0, 12.0))
+        other = self.places[1 - place.number]
+        if other.desk.find_unready() is None:
+            self._enter(other, Mode.TAKEOVER).types(WORD)
+
+    def _drop_lease(self) -> None:
+        """Delete a living gateway's Lease by hand."""
+        if self.server.leases:
+            name = self.weather.luck.choice(list(self.server.leases))
+            self.note("deleted by hand", name)
+            del self.server.leases[name]
+
+    def _relaunch(self) -> None:
+        """Let the operator record another session."""
+        self.server.relaunch()
+        self.note("another session", self.server.session)
 
     def _slow_watch(self) -> None:
         """Let a list, or an answer, know more than the watch tells."""

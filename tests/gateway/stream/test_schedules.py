@@ -7,6 +7,7 @@ Random histories of two gateways, and what they have found, each in a few lines.
 import asyncio
 import inspect
 from collections.abc import Coroutine
+from dataclasses import replace
 from datetime import timedelta
 from os import environ
 from random import Random
@@ -14,16 +15,17 @@ from typing import Any, Final, cast
 
 import pytest
 
+from controller.api.session import Identity
 from controller.clock import SystemClock
 from controller.gateway.chair import Chair, Former
 from controller.gateway.desk import Desk, Outside
 from controller.gateway.fence_calls import FenceCalls
 from controller.gateway.incarnation import Life
-from controller.gateway.stream import Client, Dialect, Hub, Role, StreamSettings
+from controller.gateway.stream import Client, Dialect, Hub, Recorded, Role, StreamSettings
 from controller.gateway.stream.backlog import Backlog
 from controller.gateway.stream.typist import Typist
 from controller.gateway.wishes import Target
-from controller.plan.fence import UpstreamClosed, find_speaker
+from controller.plan.fence import IncarnationEnded, Speaking, UpstreamClosed, find_speaker
 from controller.plan.fence_closing import Ending
 from controller.plan.fence_objects import LeaseView, ObjectView
 from controller.plan.fence_tenure import begin_term
@@ -199,6 +201,36 @@ async def test_two_answers_about_one_socket_are_one_in_the_metric() -> None:
 
     for _ in range(2):
         alone.chair.feed(UpstreamClosed(1, undrained))
+
+    assert alone.house.undrained == [STRANDED]
+
+
+@pytest.mark.parametrize("has_left", [True, False])
+async def test_who_has_left_or_is_being_drained_does_not_type_into_the_next_session(has_left: bool) -> None:
+    """The whole gateway ended by it where they had left, and where they were still here their socket stayed open."""
+    alone = Alone()
+    alone.client.end(Ending.REPLACED)
+    if not has_left:
+        alone.hub._clients.append(alone.client)
+        alone.hub._backlogs[alone.client] = Backlog()
+    alone.type_into_a_dead_end()
+    draining = asyncio.get_running_loop().create_task(alone.hub.drain(alone.client))
+    await asyncio.sleep(0)
+
+    alone.hub.note_recorded(Recorded(Identity("sprite-1", "78", None)))
+
+    assert await draining == STRANDED
+    assert alone.hub._typist is None
+
+
+async def test_what_a_lost_incarnation_cut_off_is_counted_as_well() -> None:
+    alone = Alone()
+    alone.arrive()
+    speaking = replace(alone.chair.seat.speakers[0], phase=Speaking(1), upstream=True)
+    alone.chair.seat = replace(alone.chair.seat, speakers=(speaking,))
+    alone.type_into_a_dead_end()
+
+    alone.chair.feed(IncarnationEnded())
 
     assert alone.house.undrained == [STRANDED]
 
