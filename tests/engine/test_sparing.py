@@ -134,3 +134,26 @@ async def test_a_command_of_a_hold_has_ten_seconds_and_4096_bytes(monkeypatch: p
 
         assert len(limits) >= 2, "it was set and removed"
         assert set(limits) == {(10 * SECOND, 4096)}
+
+
+@pytest.mark.looptime
+@pytest.mark.case("K17")
+async def test_a_sprite_is_gone_for_sure_when_two_listings_a_minute_apart_lack_it_and_no_sooner() -> None:
+    async with MemoryWorld() as world:
+        world.sprites.add("witness")
+        await adopt(world)
+        del world.sprites.sprites["box"]
+        world.sprites.forget_calls()
+        world.kube.patch("one", terminated=True)
+        while not world.sprites.calls:
+            await world.pass_time(SECOND)
+        first = world.sprites.calls[0].time
+
+        while world.clock.now() < first + 59 * SECOND:
+            await world.pass_time(SECOND)
+            assert world.condition("one", "Terminated")["status"] != "True", world.clock.now() - first
+        await world.pass_time(MINUTE)
+
+        assert world.condition("one", "Terminated")["status"] == "True"
+        assert world.status("one")["kill"]["proof"] == "SpriteGone"
+        assert "kill_session" not in {call.route for call in world.sprites.calls}
