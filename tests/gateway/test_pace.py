@@ -5,6 +5,7 @@ import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import cast
 from urllib.parse import urlsplit
@@ -110,3 +111,15 @@ async def test_nobody_waits_for_one_of_several_who_does_not_read() -> None:
         assert flood.read == FRAMES
         assert stage.clients["ann"].ending is Ending.TOO_SLOW
         assert bob.close_code is None
+
+
+async def test_somebody_alone_who_reads_nothing_for_as_long_as_a_pong_may_take_is_dropped() -> None:
+    """Nothing gets through to them, a ping no more than anything else: they must not count as present for ever."""
+    flood = Flood()
+    brief = timedelta(seconds=0.2)
+    patience = replace(SETTINGS, ping_every=brief, pong_limit=3 * brief, farewell=brief)
+    async with open_stage(flood, Recorded(SESSION, Framing.RAW), patience) as stage, looking_away(stage, "ann"):
+        await stage.until(lambda stage: "ann" in stage.endings)
+
+        assert stage.endings["ann"] is Ending.TOO_SLOW
+        assert flood.read < FRAMES
