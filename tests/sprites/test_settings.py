@@ -86,3 +86,9 @@ def test_a_pong_may_take_at_least_as_long_as_the_next_ping() -> None:
 
 def test_the_environment_does_not_matter_by_default() -> None:
     assert SpritesSettings().trust_env is False
+
+
+def test_a_socket_is_pinged_every_15_s_and_dead_after_45_s_without_an_answer() -> None:
+    settings = SpritesSettings()
+
+    assert (settings.ping_every, settings.pong_limit) == (timedelta(seconds=15), timedelta(seconds=45))
