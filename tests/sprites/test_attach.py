@@ -342,6 +342,17 @@ async def test_no_more_than_the_limit_is_ever_on_its_way(
     assert most + STDIN_FRAME_BYTES <= UNCONFIRMED_BYTES
 
 
+async def test_nothing_that_is_typed_waits_inside_this_process_behind_what_it_was_judged_by(
+    client: SpritesClient, counterpart: Counterpart, token: Token
+) -> None:
+    counterpart.then(talk_without_pongs(Listener()))
+
+    async with attached(client, token, typing=Tenure(1)) as attachment:
+        transport = attachment._socket._connection.transport
+
+        assert transport.get_write_buffer_limits() == (0, 0)
+
+
 async def test_a_pong_confirms_what_was_sent_before_its_ping_and_nothing_else(
     client: SpritesClient, counterpart: Counterpart, token: Token
 ) -> None:
