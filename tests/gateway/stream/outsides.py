@@ -433,6 +433,7 @@ class Pipe:
         self.is_slow = False
         self.loses_pongs = False
         self.attachment: Attachment | None = None
+        self._unconfirmed_bytes = 0
         self.landing: dict[int, int] = {}
         """What was on its way when it was cut and will arrive, in bytes of each sender."""
         self._weather = weather
@@ -450,6 +451,15 @@ class Pipe:
         """How much of somebody's input is on its way here and will arrive."""
         waiting = sum(flight.size for flight in self._flights if flight.sender == sender)
         return waiting + self.landing.get(sender, 0)
+
+    @property
+    def most_undrained(self) -> int:
+        """
+        How much of what was sent may count as undrained.
+
+        A pong that was there when it was cut may be heard of only afterwards, and so may the cut by a piece of input.
+        """
+        return 0 if self.attachment is None else max(self._unconfirmed_bytes, self.attachment.unconfirmed_bytes)
 
     # What the gateway does.
 
@@ -528,6 +538,7 @@ class Pipe:
         if self.ended is not None:
             return
         self.ended = told
+        self._unconfirmed_bytes = 0 if self.attachment is None else self.attachment.unconfirmed_bytes
         luck, now = self._weather.luck, self._loop.time()
         inputs = [flight for flight in self._flights if flight.pong is None]
         landing = inputs[: luck.randint(0, len(inputs))]

@@ -8,7 +8,7 @@ hands patch and a gateway leaves; and whatever breaks a promise raises `Broken` 
 
 * no input of an older lock arrives after the first of a newer one, except what was counted as undrained, within 64 KiB;
 * no gateway asks for its own lock to be cleared while input that it guards is on its way;
-* nothing is sent for somebody who was told no, or has gone;
+* nothing is sent without the lock, or for somebody whom the fence does not let, who was told no, or has gone;
 * whoever comes speaks or is told why not, in time; once it is calm, whoever takes over speaks, and everybody can leave;
 * every task ends, every upstream socket is closed, every seat and list is empty;
 * the bytes of one upstream socket are counted as undrained once.
@@ -266,6 +266,11 @@ class History:
         self._demand(client is not None, f"something was sent for {sender}, who has gone")
         if client is not None:
             self._demand(client.ending not in NO, f"something was sent for {sender}, who was told {client.ending}")
+            chair, lock = caller.place.desk._chairs.get(UID), self.server.lock
+            is_let = chair is not None and chair.may_type(client)
+            self._demand(is_let, f"something was sent for {sender}, whom the fence does not let")
+            holds = lock is not None and _find_luck(lock) == caller.luck
+            self._demand(holds, f"something was sent for {sender} beside the lock")
 
     def see_arrived(self, pipe: Pipe, sender: int, size: int) -> None:
         order = self.order.get(self.callers[sender].luck)
@@ -431,15 +436,23 @@ class History:
         pipe = self._find_pipe()
         if pipe is None or not pipe.types:
             return
-        pipe.stick(9.0)
+        luck = self.weather.luck
+        pipe.stick(luck.choice((0.3, 1.0, 2.0, 9.0)))
         self.note("stranded", pipe.number)
+        size = luck.choice((WORD, 400, 20_000, 36_000, 36_000))
         for caller in self.callers.values():
             if self._speaks(caller):
-                caller.types(self.weather.luck.choice((WORD, 400, 20_000)))
-        if self.weather.luck.random() < 0.5:
-            self.loop.call_later(self.weather.luck.choice((0.1, 1.0, 4.0)), pipe.end, "the connection was cut")
-        if self.weather.luck.random() < 0.7:
-            self.loop.call_later(0.05, self._patch)
+                for _ in range(luck.randint(1, 3)):
+                    caller.types(size)
+        if luck.random() < 0.5:
+            self.loop.call_later(luck.choice((0.1, 1.0, 4.0)), pipe.end, "the connection was cut")
+        fate = luck.random()
+        if fate < 0.6:
+            self.loop.call_later(luck.choice((0.05, 0.3, 1.5, 4.0)), self._patch)
+        elif fate < 0.9:
+            # The list knows more than the watch tells: whoever types is asked about.
+            pipe.line.watch_sleeps_until = self.loop.time() + 4.0
+            self._edit()
 
     def _lose_pongs(self) -> None:
         if (pipe := self._find_pipe()) is not None:
@@ -562,11 +575,7 @@ class History:
         for place in self.places:
             desk = place.desk
             self._demand(not desk._rooms or place.is_leaving, f"rooms are left: {desk._rooms}")
-            cut = sum(
-                pipe.attachment.unconfirmed_bytes
-                for pipe in self.pipes
-                if pipe.line is place.line and pipe.types and pipe.attachment is not None
-            )
+            cut = sum(pipe.most_undrained for pipe in self.pipes if pipe.line is place.line and pipe.types)
             counted = sum(place.counter.undrained)
             self._demand(counted <= cut, f"{counted} bytes were counted as undrained, and {cut} were")
             late = sum(size for pipe, size in self.late.items() if pipe.line is place.line)
