@@ -41,7 +41,6 @@ class ReapFacts:
         idle_timeout: Zero means never.
         policy: What counts as idle.
         detached_time: `status.detachedTime`; None where it is not recorded yet, and then it counts from now.
-        input_time: When input was last delivered; under a viewer's eyes it makes no difference.
         activity: What was seen of it, as far as anybody saw.
         idle_after: Activity younger than this makes a terminal busy.
         warned_for: From which moment the idle time counted when its end was last announced.
@@ -60,7 +59,6 @@ class ReapFacts:
     idle_timeout: timedelta
     policy: IdlePolicy
     detached_time: datetime | None
-    input_time: datetime | None
     activity: Activity
     idle_after: timedelta
     warned_for: datetime | None
@@ -137,12 +135,12 @@ def plan_reap(facts: ReapFacts) -> ReapPlan:
 
 def find_idle_since(facts: ReapFacts) -> datetime:
     """
-    Give the moment from which the idle time counts: the last viewer's leaving, or input that came after it.
+    Give the moment from which the idle time counts: the last viewer's leaving. Whoever types is one (I8).
 
     With `Inactive` activity counts as well, as far as anybody saw it: silence that nobody could hear does not postpone
     a reap for ever.
     """
-    times = [facts.detached_time or facts.now_time, facts.input_time]
+    times: list[datetime | None] = [facts.detached_time or facts.now_time]
     if facts.policy is IdlePolicy.INACTIVE:
         times.append(facts.activity.latest)
     return find_latest(times) or facts.now_time

@@ -159,7 +159,6 @@ def _describe_for_reap(facts: Facts, memory: Memory, session: SessionStatus) -> 
         idle_timeout=timedelta(seconds=facts.spec.idle_timeout_seconds),
         policy=facts.spec.idle_policy,
         detached_time=None if is_resumed(facts.status, facts.spec) else facts.status.detached_time,
-        input_time=None,
         activity=facts.activity,
         idle_after=facts.idle_after,
         warned_for=memory.reap_warned_for,

@@ -44,7 +44,6 @@ BASE = ReapFacts(
     idle_timeout=HALF_HOUR,
     policy=IdlePolicy.DETACHED,
     detached_time=NOON - HALF_HOUR,
-    input_time=None,
     activity=STALE,
     idle_after=WINDOW,
     warned_for=None,
@@ -136,13 +135,6 @@ def test_arming_again_a_second_before_the_deadline_moves_it_by_the_full_time() -
     assert isinstance(plan_reap(replace(again, now_time=NOON + timedelta(seconds=1))), Armed)
     assert isinstance(plan_reap(replace(again, now_time=NOON + HALF_HOUR - MILLISECOND)), Armed)
     assert plan_reap(replace(again, now_time=NOON + HALF_HOUR)) == Reap()
-
-
-@pytest.mark.case("I8")
-def test_input_without_a_viewer_arms_again_and_what_came_before_the_leaving_does_not() -> None:
-    assert reap(input_time=NOON - MILLISECOND) == Armed(NOON - MILLISECOND, timedelta(minutes=25) - MILLISECOND)
-    assert reap(input_time=NOON - HALF_HOUR - MILLISECOND) == Reap()
-    assert reap(input_time=NOON, attached=True) == NotArmed()
 
 
 @pytest.mark.case("I8")
@@ -333,7 +325,6 @@ FACTS = st.builds(
     idle_timeout=st.timedeltas(timedelta(0), timedelta(days=365)),
     policy=st.sampled_from(IdlePolicy),
     detached_time=st.none() | MOMENTS,
-    input_time=st.none() | MOMENTS,
     activity=st.builds(Activity, st.none() | MOMENTS, st.booleans()),
     idle_after=st.timedeltas(timedelta(0), timedelta(days=1)),
     warned_for=st.none() | MOMENTS,

@@ -192,6 +192,21 @@ def test_the_idle_time_counts_from_the_last_viewers_leaving() -> None:
     assert build(left, now=NOON + timedelta(minutes=9)).detached_time == left.detached_time
 
 
+@pytest.mark.case("I8")
+@pytest.mark.parametrize("stay", [timedelta(0), timedelta(milliseconds=1), timedelta(hours=1)])
+def test_whoever_comes_to_type_has_the_idle_time_begin_anew_by_leaving(stay: timedelta) -> None:
+    """The product's own form: no input is delivered but over the socket of somebody who is attached."""
+    left = build(build(spec=build_spec(attached=True)), now=NOON)
+    came = NOON + timedelta(minutes=29)
+
+    typing = build(left, spec=build_spec(attached=True, activeSocketId="socket-2"), now=came)
+    gone = build(typing, now=came + stay)
+
+    assert left.detached_time == NOON
+    assert typing.detached_time is None
+    assert gone.detached_time == came + stay
+
+
 def test_the_idle_time_starts_anew_on_resume() -> None:
     left = build()
     suspended = build(left, replace(LIVES, situation=Situation.SUSPENDED), spec=build_spec(suspend=True))
