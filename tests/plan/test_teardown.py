@@ -13,7 +13,7 @@ from controller.errors import Failure
 from controller.plan.facts import Facts, Memory
 from controller.plan.kill import begin_kill
 from controller.plan.looks import LookFailed
-from controller.plan.steps import ReleaseObject, Rest, SendKill, Step
+from controller.plan.steps import ReleaseObject, RereadObject, Rest, SendKill, Step
 from tests.plan.building import (
     ADOPTED,
     NOON,
@@ -65,6 +65,14 @@ def test_an_end_that_is_declared_and_the_reap_kill_that_session(trigger: KillTri
 
     assert isinstance(step, SendKill)
     assert (step.identity.session_id, step.identity.sprite_id) == (ADOPTED.id, ADOPTED.sprite_id)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "step"),
+    [(KillTrigger.TERMINATED, SendKill), (KillTrigger.DELETED, SendKill), (KillTrigger.REAPED, RereadObject)],
+)
+def test_a_reap_alone_reads_the_object_again_directly_before_the_kill(trigger: KillTrigger, step: type) -> None:
+    assert isinstance(decide_step(build(**ENDINGS[trigger]), Memory()), step)
 
 
 @pytest.mark.case("T2", "T3")
