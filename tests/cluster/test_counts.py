@@ -159,9 +159,9 @@ def test_every_call_is_counted_by_route_and_cause_as_the_other_side_saw_it(world
 
 
 def test_the_commands_of_the_page_about_holds_do_what_it_says(world: World) -> None:
-    """In the order of the page: a wish, a word of a hook, its withdrawal, a look."""
+    """In the order of the page: a wish, a right for a hook, a word by annotation, its withdrawal, a look."""
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    wish, mark, withdraw, show = blocks
+    wish, allow, mark, withdraw, show = blocks
     once = {"command": ["sh", "-c", "echo hello; exec sleep 600"]}
     world.create("review-bot", hold={"expireSeconds": 60, "refreshSeconds": 5}, launch=once, **NEVER_REAPED)
     world.await_reason("review-bot", "Detached")
@@ -170,6 +170,11 @@ def test_the_commands_of_the_page_about_holds_do_what_it_says(world: World) -> N
     world.await_reason("review-bot", "HoldActive", "Held")
     world.await_reason("review-bot", "NotHeld", "Held", within=40)
 
+    assert run_block(world, allow).rstrip().splitlines()[-1].count(".") == 2, "a token"
+    assert may_the_hook(world, "create", "agentterminals/review-bot", "--subresource=activity")
+    assert not may_the_hook(world, "create", "agentterminals/another", "--subresource=activity")
+    assert not may_the_hook(world, "patch", "agentterminals/review-bot")
+
     run_block(world, mark)
     world.await_reason("review-bot", "HoldActive", "Held")
     assert json.loads(run_block(world, show))["cause"] == "Activity"
@@ -177,6 +182,13 @@ def test_the_commands_of_the_page_about_holds_do_what_it_says(world: World) -> N
     run_block(world, withdraw)
     world.await_reason("review-bot", "NotWanted", "Held")
     assert run_block(world, show) == ""
+
+
+def may_the_hook(world: World, *what: str) -> bool:
+    account = "--as=system:serviceaccount:default:review-bot-hook"
+    asked = world.cluster.kubectl("auth", "can-i", *what, account, f"--namespace={world.namespace}", check=False)
+    assert asked.stdout.strip() in {"yes", "no"}, asked.stderr
+    return asked.stdout.strip() == "yes"
 
 
 def run_block(world: World, block: str) -> str:
