@@ -131,7 +131,7 @@ class Reason(StrEnum):
     REQUESTED = "Requested"
     """Asked to end; the kill was not sent yet."""
     SIGNALLED = "Signalled"
-    """SIGKILL was sent and the request is settled; the proof is being looked for."""
+    """SIGKILL was sent and the request is settled; since then the sprite is not listed, and that is being proven."""
     KILL_FAILED = "KillFailed"
     """The kill request failed; it is repeated."""
     STILL_LISTED = "StillListed"

@@ -200,7 +200,7 @@ def plan_kill(progress: KillProgress, facts: KillFacts) -> tuple[KillProgress, K
         case LookFailed() as failed:
             return progress, _describe_failure(failed)
         case SpriteAway() as away:
-            return progress, _judge_away(away)
+            return progress, _judge_away(away, progress)
         case SpriteSeen() as seen:
             return _plan_on_sprite(progress, facts, seen)
         case _:
@@ -229,13 +229,15 @@ def is_cold_proof(seen: SpriteSeen, identity: Identity, *, last_wake_time: datet
     return last_wake_time is None or seen.read_time - last_wake_time >= COLD_IS_PROOF_AFTER
 
 
-def _judge_away(away: SpriteAway) -> KillStep:
+def _judge_away(away: SpriteAway, progress: KillProgress) -> KillStep:
+    """A kill that was settled before its sprite went from the list is a stage further than one that was never sent."""
     if away.confirmed:
         return Proven(KillEvidence.SPRITE_GONE)
-    if away.blind:
-        return Unproven(Situation.TERMINATING, Reason.SPRITE_NOT_FOUND, NOTHING_LISTED, timedelta(seconds=30))
+    reason = Reason.SIGNALLED if isinstance(progress.settled, KillAnswer) else Reason.SPRITE_NOT_FOUND
     text = "The sprite is not listed any more; its absence counts once two complete listings, 60 s apart, agree."
-    return Unproven(Situation.TERMINATING, Reason.SPRITE_NOT_FOUND, text, timedelta(seconds=30))
+    if away.blind:
+        text = NOTHING_LISTED
+    return Unproven(Situation.TERMINATING, reason, text, timedelta(seconds=30))
 
 
 def _plan_request(progress: KillProgress, facts: KillFacts) -> tuple[KillProgress, KillStep]:

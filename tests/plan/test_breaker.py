@@ -218,6 +218,10 @@ def test_of_a_sprite_or_two_lists_of_the_same_others_or_of_none_are_believed_aft
     assert not was_closed_since(breaker, NOW + FURNISHED_AFTER - MILLISECOND)
 
 
+def test_a_list_without_anything_known_is_believed_after_ten_minutes_and_no_sooner() -> None:
+    assert timedelta(minutes=10) == FURNISHED_AFTER
+
+
 def test_an_empty_list_that_is_believed_stays_so_until_one_is_not_empty() -> None:
     breaker = Breaker()
     for minute in range(13):

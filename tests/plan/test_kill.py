@@ -327,6 +327,26 @@ def test_a_missing_sprite_proves_an_end_only_once_two_complete_listings_agree() 
     assert plan_kill(FRESH, facts(sprite=build_away(confirmed=True)))[1] == Proven(KillEvidence.SPRITE_GONE)
 
 
+@pytest.mark.parametrize(
+    ("settled", "reason"),
+    [
+        (None, Reason.SPRITE_NOT_FOUND),
+        (next(iter(NotSent)), Reason.SPRITE_NOT_FOUND),
+        (next(iter(KillAnswer)), Reason.SIGNALLED),
+    ],
+)
+@pytest.mark.parametrize("blind", [False, True])
+def test_what_was_sent_before_its_sprite_went_from_the_list_is_said_to_be(
+    settled: KillAnswer | NotSent | None, reason: Reason, blind: bool
+) -> None:
+    away = replace(build_away(confirmed=False), blind=blind)
+
+    _, step = plan_kill(replace(FRESH, settled=settled), facts(sprite=away))
+
+    assert isinstance(step, Unproven)
+    assert step.reason is reason
+
+
 @pytest.mark.case("K15")
 def test_a_sprite_that_cannot_be_looked_up_ends_nothing() -> None:
     _, step = plan_kill(FRESH, facts(sprite=failed(Failure.UNREACHABLE)))
