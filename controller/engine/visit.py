@@ -718,7 +718,8 @@ class Visit:
     def _tell(self, happening: Happening) -> None:
         """Log the change of state, and post an Event where it is worth one."""
         snapshot = self._snapshot
-        log.info(happening.note, extra={"object": label(snapshot), "reason": happening.reason.value})
+        level = logging.WARNING if happening.warning else logging.INFO
+        log.log(level, happening.note, extra={"object": label(snapshot), "reason": happening.reason.value})
         if not happening.event:
             return
         kind = EventType.WARNING if happening.warning else EventType.NORMAL

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from controller.api.session import SpriteState
+from controller.sprites.errors import ServerFault
 from tests.engine.memory_world import MemorySprite, MemoryWorld
 
 SECOND: Final = timedelta(seconds=1)
@@ -157,3 +158,28 @@ async def test_a_sprite_is_gone_for_sure_when_two_listings_a_minute_apart_lack_i
         assert world.condition("one", "Terminated")["status"] == "True"
         assert world.status("one")["kill"]["proof"] == "SpriteGone"
         assert "kill_session" not in {call.route for call in world.sprites.calls}
+
+
+@pytest.mark.looptime
+@pytest.mark.case("T5")
+async def test_a_kill_that_fails_for_a_round_is_one_warning_in_the_log_with_session_and_trigger(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with MemoryWorld() as world:
+        await adopt(world)
+        caplog.clear()
+        world.sprites.troubles["kill_session"] = [ServerFault("HTTP 500.", status=500)] * 3
+
+        world.kube.patch("one", terminated=True)
+        await world.pass_time(MINUTE)
+
+        assert world.reason("one", "Terminated") == "Confirmed"
+        told = [
+            (record.levelname, record.getMessage()) for record in caplog.records if "Session 7" in record.getMessage()
+        ]
+        warnings = [message for level, message in told if level == "WARNING"]
+        assert len(warnings) == 1, told
+        assert warnings[0].startswith("Session 7 is to end (Terminated) and is not proven dead: ")
+        assert "HTTP 500." in warnings[0]
+        assert [level for level, message in told if message not in warnings] == ["INFO"]
