@@ -3,8 +3,10 @@ What whoever bridges sockets to a session does when it connects, and when a sock
 
 Problem: a dropped socket never proves that a process ended; reconnecting for ever keeps a sprite awake for nobody, and
 creating a session anew runs a command twice. Promise: a bridge attaches only to the session that is recorded, never to
-a sibling's; it stays down where nobody looks or nothing happens; it gives up after five failures in a row; and it
-starts nothing itself: where a fresh session is needed it asks for a revival, which the operator decides by its rules.
+a sibling's; it stays down where nothing happens; it gives up after five failures in a row; and it starts nothing
+itself: where a fresh session is needed it asks for a revival, which the operator decides by its rules.
+
+There is a bridge only while somebody is there: whoever leaves last takes it along, and whoever comes next gets another.
 
 Source: behaviour cases R1 to R22 and T6; design 4.6 and 9 (docs/architecture.md).
 """
@@ -36,25 +38,21 @@ class Bridge:
 
     Args:
         known: The session that is recorded; None where none was ever named.
-        viewed: Somebody looks at it.
         ending: A teardown runs or is done, or the process's exit was seen: nothing is opened any more.
         attempt: Counts the sockets; what comes from an earlier one is late.
         opened: This attempt was confirmed open.
         counted: A failure of this attempt was counted already.
         failures: Attempts that dropped in a row, since one was confirmed open.
         unnamed: Sessions in a row that opened and never said their id.
-        owed: A reconnect is owed for when somebody looks again.
     """
 
     known: Identity | None
-    viewed: bool
     ending: bool = False
     attempt: int = 0
     opened: bool = False
     counted: bool = False
     failures: int = 0
     unnamed: int = 0
-    owed: bool = False
 
 
 # --- connecting -------------------------------------------------------------------------------------------------------
@@ -105,7 +103,7 @@ class AskRevival:
 
 @dataclass(frozen=True, slots=True)
 class StayDown:
-    """Open nothing; whoever looks again gets it up again."""
+    """Open nothing until a human returns or types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ class Ignore:
     """It is late, or was counted already: do nothing."""
 
 
-ConnectStep = FetchList | AwaitList | Attach | AskRevival | StayDown | Ignore
+ConnectStep = FetchList | AwaitList | Attach | AskRevival | Ignore
 DropStep = Retry | EndTerminal | StayDown | Ignore
 
 
@@ -141,8 +139,6 @@ def plan_connect(bridge: Bridge, sessions: ListState, *, now: timedelta) -> tupl
     """
     if bridge.ending:
         return bridge, Ignore()
-    if not bridge.viewed:
-        return replace(bridge, owed=True), StayDown()
     if bridge.known is None:
         return _begin(bridge), AskRevival()
     match sessions:
@@ -161,7 +157,7 @@ def plan_connect(bridge: Bridge, sessions: ListState, *, now: timedelta) -> tupl
 
 
 def _begin(bridge: Bridge) -> Bridge:
-    return replace(bridge, attempt=bridge.attempt + 1, opened=False, counted=False, owed=False)
+    return replace(bridge, attempt=bridge.attempt + 1, opened=False, counted=False)
 
 
 # --- what happens on a socket -----------------------------------------------------------------------------------------
@@ -190,24 +186,14 @@ def note_recorded(bridge: Bridge, identity: Identity) -> Bridge:
     return bridge if bridge.ending else replace(bridge, known=identity, unnamed=0)
 
 
-def note_left(bridge: Bridge) -> Bridge:
-    """Nobody looks any more. Leaving is not ending: it only stops reconnecting."""
-    return replace(bridge, viewed=False)
-
-
 def note_wish(bridge: Bridge) -> Bridge:
     """A human returns or types: the failures of before are theirs no more."""
-    return bridge if bridge.ending else replace(bridge, viewed=True, failures=0, unnamed=0)
-
-
-def is_connect_due(bridge: Bridge) -> bool:
-    """Tell whether an owed reconnect is to be paid now: somebody looks, however idle the terminal is."""
-    return bridge.owed and bridge.viewed and not bridge.ending
+    return bridge if bridge.ending else replace(bridge, failures=0, unnamed=0)
 
 
 def note_ending(bridge: Bridge) -> Bridge:
     """A teardown begins: what comes late opens nothing and is told to nobody."""
-    return replace(bridge, ending=True, owed=False)
+    return replace(bridge, ending=True)
 
 
 def plan_exit(bridge: Bridge, attempt: int, exit_code: int) -> tuple[Bridge, DropStep]:
@@ -223,8 +209,8 @@ def plan_drop(
     """
     Decide what a dropped socket leads to. Total.
 
-    Several events of one attempt are one drop. Without a viewer, or where the last activity is a window old, it stays
-    down, however often it dropped; without a usable time of activity it is never quieted. Otherwise five failures in a
+    Several events of one attempt are one drop. Where the last activity is a window old it stays down, however often it
+    dropped; without a usable time of activity it is never quieted. Otherwise five failures in a
     row are retried, 200 ms times their number apart, and the sixth ends the terminal. A session that opened and never
     said its id may be given up once; an attempt that never opened does not count as one.
 
@@ -240,8 +226,8 @@ def plan_drop(
     unnamed = bridge.unnamed + (bridge.opened and bridge.known is None)
     dropped = replace(bridge, counted=True, failures=bridge.failures + 1, unnamed=unnamed)
     quiet = activity is not None and not is_agent_running(activity, idle_after=idle_after, now=now)
-    if not bridge.viewed or quiet:
-        return replace(dropped, owed=True), StayDown()
+    if quiet:
+        return dropped, StayDown()
     if dropped.failures > FAILURES_IN_A_ROW or dropped.unnamed > UNNAMED_IN_A_ROW:
         return note_ending(dropped), EndTerminal(LOST_EXIT_CODE)
     return dropped, Retry(RECONNECT_WAIT * dropped.failures)

@@ -27,10 +27,8 @@ from controller.plan.reconnect import (
     NotAsked,
     Retry,
     StayDown,
-    is_connect_due,
     note_announced,
     note_ending,
-    note_left,
     note_open,
     note_recorded,
     note_wish,
@@ -45,8 +43,8 @@ OTHER = Identity(SPRITE_ID, "42", CREATED)
 SIBLING = replace(SESSION, id="42")
 WINDOW = timedelta(milliseconds=120_000)
 FRESH = NOON - timedelta(seconds=1)
-VIEWED = Bridge(known=KNOWN, viewed=True, attempt=1)
-NAMELESS = Bridge(known=None, viewed=True, attempt=1)
+SHOWN = Bridge(known=KNOWN, attempt=1)
+NAMELESS = Bridge(known=None, attempt=1)
 FAILED = LookFailed(Failure.SERVER, "", NOW)
 
 
@@ -69,14 +67,14 @@ def reopen(bridge: Bridge) -> Bridge:
 
 @pytest.mark.case("R1")
 def test_a_known_session_that_is_listed_is_attached_to() -> None:
-    assert connect(VIEWED, build_list(SIBLING, SESSION)) == Attach(KNOWN)
+    assert connect(SHOWN, build_list(SIBLING, SESSION)) == Attach(KNOWN)
 
 
 @pytest.mark.case("R2")
 @pytest.mark.parametrize("entries", [(), (SIBLING,)])
 def test_a_known_session_that_is_not_listed_leads_to_the_rules_of_revival(entries: tuple[Any, ...]) -> None:
     """The product's own form: whether another session follows is the operator's to decide, and the id is dropped."""
-    bridge, step = plan_connect(VIEWED, build_list(*entries), now=NOW)
+    bridge, step = plan_connect(SHOWN, build_list(*entries), now=NOW)
 
     assert step == AskRevival()
     assert bridge.known is None
@@ -93,13 +91,13 @@ def test_without_a_known_session_no_list_is_fetched_and_none_of_one_is_taken(ses
 @pytest.mark.parametrize("failure", list(Failure))
 def test_a_list_that_fails_does_not_stop_the_attach_to_the_known_session(failure: Failure) -> None:
     """The bridge attaches on trust; the operator concludes nothing from it."""
-    assert connect(VIEWED, LookFailed(failure, "", NOW)) == Attach(KNOWN)
+    assert connect(SHOWN, LookFailed(failure, "", NOW)) == Attach(KNOWN)
 
 
 @pytest.mark.case("R6")
 @pytest.mark.parametrize("tty", [True, False])
 def test_flags_of_an_entry_do_not_count(tty: bool) -> None:
-    assert connect(VIEWED, build_list(replace(SESSION, tty=tty, last_activity=None, command=""))) == Attach(KNOWN)
+    assert connect(SHOWN, build_list(replace(SESSION, tty=tty, last_activity=None, command=""))) == Attach(KNOWN)
 
 
 @pytest.mark.case("R6")
@@ -108,14 +106,14 @@ def test_an_id_that_was_given_to_another_session_is_not_attached_to() -> None:
     later = replace(SESSION, created=CREATED + timedelta(seconds=1))
     nearly = replace(SESSION, created=CREATED + timedelta(milliseconds=999))
 
-    assert connect(VIEWED, build_list(later)) == AskRevival()
-    assert connect(VIEWED, build_list(nearly)) == Attach(KNOWN)
-    assert connect(VIEWED, build_list(replace(SESSION, created=None))) == Attach(KNOWN)
+    assert connect(SHOWN, build_list(later)) == AskRevival()
+    assert connect(SHOWN, build_list(nearly)) == Attach(KNOWN)
+    assert connect(SHOWN, build_list(replace(SESSION, created=None))) == Attach(KNOWN)
 
 
 @pytest.mark.case("R17")
 def test_on_connecting_a_listed_session_is_resumed_and_one_that_is_not_is_forgotten() -> None:
-    fresh = Bridge(known=KNOWN, viewed=True)
+    fresh = Bridge(known=KNOWN)
 
     assert connect(fresh, NotAsked()) == FetchList()
     assert connect(fresh, build_list(SESSION)) == Attach(KNOWN)
@@ -135,19 +133,13 @@ def test_on_connecting_a_listed_session_is_resumed_and_one_that_is_not_is_forgot
     ],
 )
 def test_a_list_that_takes_five_seconds_is_not_waited_for(age: timedelta, step: AwaitList | Attach) -> None:
-    assert connect(VIEWED, Asked(NOW - age)) == step
+    assert connect(SHOWN, Asked(NOW - age)) == step
 
 
 @pytest.mark.case("R16", "T6")
 @pytest.mark.parametrize("sessions", [build_list(SESSION), build_list(), FAILED, Asked(NOW - timedelta(seconds=9))])
-def test_a_viewer_who_leaves_or_a_teardown_while_the_list_is_fetched_stops_what_would_follow(
-    sessions: ListState,
-) -> None:
-    left, step = plan_connect(note_left(VIEWED), sessions, now=NOW)
-    assert step == StayDown()
-    assert left.owed
-
-    assert connect(note_ending(VIEWED), sessions) == Ignore()
+def test_a_teardown_while_the_list_is_fetched_stops_what_would_follow(sessions: ListState) -> None:
+    assert connect(note_ending(SHOWN), sessions) == Ignore()
 
 
 # --- announcements ----------------------------------------------------------------------------------------------------
@@ -179,7 +171,7 @@ def test_of_two_announcements_the_later_one_remains() -> None:
 
 
 def test_a_session_that_the_operator_recorded_is_the_one_to_attach_to() -> None:
-    bridge, _ = plan_connect(VIEWED, build_list(), now=NOW)
+    bridge, _ = plan_connect(SHOWN, build_list(), now=NOW)
     revived = note_recorded(bridge, OTHER)
 
     assert connect(revived, build_list(SIBLING)) == Attach(OTHER)
@@ -189,21 +181,10 @@ def test_a_session_that_the_operator_recorded_is_the_one_to_attach_to() -> None:
 # --- drops ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.case("R9", "T3")
-@pytest.mark.parametrize("failures", [0, 1, 5, 6, 99])
-@pytest.mark.parametrize("activity", [None, FRESH])
-def test_without_a_viewer_a_drop_causes_nothing_but_a_debt(failures: int, activity: datetime | None) -> None:
-    bridge, step = drop(replace(VIEWED, viewed=False, failures=failures), activity)
-
-    assert step == StayDown()
-    assert bridge.owed
-    assert connect(bridge, NotAsked()) == StayDown()
-
-
 @pytest.mark.case("R10")
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 def test_five_drops_in_a_row_are_retried_200_ms_times_their_number_apart(number: int) -> None:
-    bridge, step = drop(replace(VIEWED, failures=number - 1))
+    bridge, step = drop(replace(SHOWN, failures=number - 1))
 
     assert step == Retry(timedelta(milliseconds=200 * number))
     assert bridge.failures == number
@@ -211,28 +192,15 @@ def test_five_drops_in_a_row_are_retried_200_ms_times_their_number_apart(number:
 
 @pytest.mark.case("R10")
 def test_the_sixth_drop_in_a_row_ends_the_terminal_with_minus_one() -> None:
-    bridge, step = drop(replace(VIEWED, failures=5))
+    bridge, step = drop(replace(SHOWN, failures=5))
 
     assert step == EndTerminal(-1)
     assert bridge.ending
 
 
-@pytest.mark.case("R11")
-def test_a_returning_viewer_pays_the_debt_with_an_attach_or_a_revival_and_never_an_exit() -> None:
-    """The product's own form: where the session is gone, a revival by its rules, reported as not resumed."""
-    owed, _ = drop(replace(VIEWED, viewed=False))
-    assert not is_connect_due(owed)
-
-    back = note_wish(owed)
-    assert is_connect_due(back)
-    assert connect(back, build_list(SESSION)) == Attach(KNOWN)
-    assert connect(back, build_list(SIBLING)) == AskRevival()
-    assert not is_connect_due(reopen(back))
-
-
 @pytest.mark.case("R12")
 def test_three_errors_of_one_open_are_one_drop_and_an_exit_after_them_is_not_believed() -> None:
-    bridge, step = drop(VIEWED)
+    bridge, step = drop(SHOWN)
     assert step == Retry(timedelta(milliseconds=200))
 
     for _ in range(2):
@@ -245,7 +213,7 @@ def test_three_errors_of_one_open_are_one_drop_and_an_exit_after_them_is_not_bel
 @pytest.mark.case("R12")
 @pytest.mark.parametrize("code", [0, 1, 137])
 def test_an_exit_without_an_error_before_it_is_real(code: int) -> None:
-    bridge, step = plan_exit(VIEWED, 1, code)
+    bridge, step = plan_exit(SHOWN, 1, code)
 
     assert step == EndTerminal(code)
     assert drop(bridge)[1] == Ignore()
@@ -253,7 +221,7 @@ def test_an_exit_without_an_error_before_it_is_real(code: int) -> None:
 
 @pytest.mark.case("R13")
 def test_opens_that_are_confirmed_and_stay_silent_never_end_the_terminal() -> None:
-    bridge = note_open(VIEWED, 1)
+    bridge = note_open(SHOWN, 1)
     for _ in range(8):
         bridge, step = drop(bridge)
         assert step == Retry(timedelta(milliseconds=200))
@@ -263,7 +231,7 @@ def test_opens_that_are_confirmed_and_stay_silent_never_end_the_terminal() -> No
 
 
 def test_a_late_open_of_an_earlier_socket_sets_nothing_back() -> None:
-    bridge, _ = drop(replace(VIEWED, failures=3))
+    bridge, _ = drop(replace(SHOWN, failures=3))
     bridge, _ = plan_connect(bridge, build_list(SESSION), now=NOW)
 
     assert note_open(bridge, bridge.attempt - 1) == bridge
@@ -312,48 +280,45 @@ def test_a_first_connection_that_never_opened_is_tried_anew_within_the_usual_num
 def test_exactly_one_window_after_the_last_activity_a_dropped_socket_stays_down(
     failures: int, age: timedelta, quiet: bool
 ) -> None:
-    bridge, step = drop(replace(VIEWED, failures=failures), NOON - age)
+    _, step = drop(replace(SHOWN, failures=failures), NOON - age)
 
     assert (step == StayDown()) == quiet
-    assert bridge.owed == quiet
 
 
 @pytest.mark.case("R20")
 def test_a_human_who_returns_or_types_reconnects_however_idle_the_terminal_is() -> None:
-    bridge, step = drop(replace(VIEWED, failures=99), NOON - timedelta(days=1))
+    bridge, step = drop(replace(SHOWN, failures=99), NOON - timedelta(days=1))
     assert step == StayDown()
 
     wished = note_wish(bridge)
-    assert is_connect_due(wished)
     assert connect(wished, build_list(SESSION)) == Attach(KNOWN)
     assert wished.failures == 0
 
 
 @pytest.mark.case("R21")
 def test_without_a_usable_time_of_activity_a_terminal_is_never_quieted() -> None:
-    assert isinstance(drop(VIEWED, None)[1], Retry)
+    assert isinstance(drop(SHOWN, None)[1], Retry)
 
     silent = find_time_for_reconnect(Activity(NOON - timedelta(days=1), observable=False), Hearing.SILENT)
-    assert isinstance(drop(VIEWED, silent)[1], Retry)
+    assert isinstance(drop(SHOWN, silent)[1], Retry)
 
 
 @pytest.mark.case("R22")
 @pytest.mark.parametrize(("age", "quiet"), [(239_999, False), (240_000, True)])
 def test_the_quiet_rule_uses_the_window_of_the_hold(age: int, quiet: bool) -> None:
     rules = HoldRules(timedelta(seconds=300), timedelta(milliseconds=120_000))
-    step = drop(VIEWED, NOON - age * MILLISECOND, window=rules.idle_window)[1]
+    step = drop(SHOWN, NOON - age * MILLISECOND, window=rules.idle_window)[1]
 
     assert (step == StayDown()) == quiet
 
 
 @pytest.mark.case("T6")
 def test_once_a_teardown_runs_nothing_is_opened_and_a_late_exit_is_not_told_twice() -> None:
-    bridge = note_ending(VIEWED)
+    bridge = note_ending(SHOWN)
 
     assert connect(bridge, build_list(SESSION)) == Ignore()
     assert drop(bridge) == (bridge, Ignore())
     assert plan_exit(bridge, 1, 0) == (bridge, Ignore())
-    assert not is_connect_due(replace(bridge, owed=True))
     assert note_wish(bridge) == bridge
 
 
@@ -366,14 +331,12 @@ LISTS = (
 BRIDGES = st.builds(
     Bridge,
     known=st.none() | st.just(KNOWN),
-    viewed=st.booleans(),
     ending=st.booleans(),
     attempt=st.integers(0, 3),
     opened=st.booleans(),
     counted=st.booleans(),
     failures=st.integers(0, 10**9),
     unnamed=st.integers(0, 5),
-    owed=st.booleans(),
 )
 MOMENTS = st.datetimes(timezones=st.just(UTC))
 
@@ -386,7 +349,6 @@ def test_every_connect_has_an_answer_and_never_reaches_a_sibling_or_past_an_end(
 
     if isinstance(step, Attach):
         assert step.identity == bridge.known
-        assert bridge.viewed
         assert not bridge.ending
     if isinstance(step, AskRevival):
         assert after.known is None
@@ -402,7 +364,6 @@ def test_every_drop_has_an_answer_and_counts_once(
 
     assert again == (after, Ignore())
     if isinstance(step, Retry):
-        assert bridge.viewed
         assert timedelta(0) < step.after <= timedelta(seconds=1)
     if isinstance(step, EndTerminal):
         assert after.ending

@@ -171,7 +171,7 @@ class Upstream:
         self._clock = clock
         self._find_activity = find_activity
         self._idle_after = idle_after
-        self._bridge = Bridge(known=recorded.identity, viewed=True)
+        self._bridge = Bridge(known=recorded.identity)
         self._wished = asyncio.Event()
 
     def wish(self) -> None:
@@ -206,7 +206,7 @@ class Upstream:
                     look = await self._look()
                 case Attach(identity):
                     return identity
-                case AskRevival() | StayDown() | Ignore():
+                case AskRevival() | Ignore():
                     return None
                 case _:
                     assert_never(step)

@@ -30,6 +30,7 @@ from controller.gateway.stream import (
 )
 from controller.gateway.stream.frames import CLEAR
 from controller.plan.fence_closing import Ending
+from controller.plan.reconnect import RECONNECT_WAIT
 from controller.sprites.attach import UNCONFIRMED_BYTES
 from controller.sprites.client import SpritesClient
 from controller.sprites.token import Token
@@ -639,8 +640,8 @@ async def test_whoever_is_thrown_out_in_the_middle_of_typing_hears_why_before_th
             await asyncio.wait_for(reader.read(1), 0.2)
         writer.write(b"\x88\x82\0\0\0\0\x0f\xa3")
 
-        # The same close once more, and the end.
-        assert await asyncio.wait_for(reader.read(), LIMIT) in (b"", b"\x88\x02\x0f\xa3")
+        # The end, and no second close: a browser takes one for a fault, and its page would see 1006.
+        assert await asyncio.wait_for(reader.read(), LIMIT) == b""
         await stage.until(lambda stage: stage.endings.get("ann") is Ending.REVOKED)
 
 
@@ -828,6 +829,53 @@ async def test_nothing_stays_open_upstream_once_everybody_has_left(way: SpriteWa
         await count_clients(lab, 1)
         assert await stage.hub.drain(stage.clients["ann"]) == 0
         await count_clients(lab, 0)
+
+
+@pytest.mark.case("R9", "R11", "T3")
+async def test_after_the_last_one_has_left_a_drop_causes_nothing_and_whoever_comes_next_is_attached_again(
+    way: SpriteWay, lab: EmulatorProcess
+) -> None:
+    """The product's own form: what is owed to nobody is not kept; whoever comes gets a way up of their own."""
+    session = await start(lab, "sh", "-c", "echo the-past; cat")
+
+    async with open_stage(way, record(session)) as stage:
+        bob = await stage.come("bob", "view")
+        await bob.sees(b"the-past")
+        asked = await ask(lab.count_requests)
+        # The drop and the leaving at once: a reconnect that was planned goes as well.
+        await ask(lab.set_state, "s1", "warm")
+        await bob.hears("Reconnecting")
+        await bob.socket.close()
+        await stage.until(lambda stage: len(stage.endings) == 1)
+        await asyncio.sleep(2 * RECONNECT_WAIT.total_seconds())
+        assert await ask(lab.count_requests) == asked
+        assert (await ask(lab.sprite, "s1"))["true_status"] == "warm"
+
+        ann = await stage.come_to_type("ann")
+        await ann.sees(b"the-past")
+        assert ann.told("exit") == []
+        assert (await show(lab))["id"] == session["id"]
+        assert (await ask(lab.count_requests)).get("exec.create", 0) == 0
+
+
+@pytest.mark.case("R16")
+async def test_whoever_leaves_while_the_session_list_is_fetched_is_not_attached_by_it(
+    way: SpriteWay, lab: EmulatorProcess
+) -> None:
+    session = await start(lab, "cat")
+    await ask(lab.arm_fault, {"kind": "delay", "seconds": 0.5}, route="exec.list", times=1)
+
+    async with open_stage(way, record(session)) as stage:
+        bob = await stage.come("bob", "view")
+        async with asyncio.timeout(LIMIT):
+            while not (await ask(lab.count_requests)).get("exec.list"):  # noqa: ASYNC110 - the lab has no way to wait
+                await asyncio.sleep(0.01)
+        await bob.socket.close()
+        await stage.until(lambda stage: len(stage.endings) == 1)
+        await asyncio.sleep(0.7)
+
+        counted = await ask(lab.count_requests)
+        assert (counted["exec.list"], counted.get("exec.attach", 0), counted.get("exec.create", 0)) == (1, 0, 0)
 
 
 async def count_clients(lab: EmulatorProcess, wanted: int) -> None:
