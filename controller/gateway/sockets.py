@@ -158,13 +158,15 @@ class Sockets:
         if ending is not None:
             self._count_end(ending.cause)
         if not socket.closed:
-            # Nobody has closed it: it was given its time, or a bug behind the doors left it open.
-            code, reason = int(WSCloseCode.INTERNAL_ERROR), "Bug"
-            if ending is not None:
-                code, reason = CLOSINGS[ending.word].code, ending.word.value
-            with suppress(ConnectionError, TimeoutError):
-                async with asyncio.timeout(farewell):
-                    await socket.close(code=code, message=reason.encode(), drain=False)
+            if socket.close_code is None:
+                # Nobody has closed it: it was given its time, or a bug behind the doors left it open. A socket that the
+                # other side has closed as well takes no second close.
+                code, reason = int(WSCloseCode.INTERNAL_ERROR), "Bug"
+                if ending is not None:
+                    code, reason = CLOSINGS[ending.word].code, ending.word.value
+                with suppress(ConnectionError, TimeoutError):
+                    async with asyncio.timeout(farewell):
+                        await socket.close(code=code, message=reason.encode(), drain=False)
             attach.abort()
 
 

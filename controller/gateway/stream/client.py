@@ -327,10 +327,11 @@ class Client:
                     case WSMsgType.PONG:
                         self._pinged = None
                     case WSMsgType.CLOSE:
-                        # The answer to theirs, or, after ours, the same once more, with which the library lets go.
-                        code = message.data if self._ending is None else CLOSINGS[self._ending].code
-                        self._left = True
-                        await self._socket.close(code=code or CLOSINGS[Ending.LEFT].code)
+                        if self._ending is None:
+                            self._left = True
+                            await self._socket.close(code=message.data or CLOSINGS[Ending.LEFT].code)
+                        # Ours has been sent, or goes out last. A second one, with which the library would let go, is a
+                        # fault to a browser: its page sees 1006, and no reason. Observed: Chromium 156, 2026-11.
                         return
                     case WSMsgType.ERROR:
                         if getattr(message.data, "code", None) == CLOSINGS[Ending.TOO_LARGE].code:
