@@ -117,7 +117,7 @@ async def test_it_loses_what_comes_after_an_early_exit(client: GoHabits, emulato
     """The careless half of its habits: output that a client of ours has to wait for."""
     emulator.switch(text_exit="early")
     script = "echo soon; read line; (sleep 0.2; echo late) & exit 3"
-    async with client.start("my-sprite", "sh", "-c", script) as command:
+    async with client.start("my-sprite", "sh", "-c", script, typing=True) as command:
         await command.read_until(b"soon\n")
         await command.write(b"\n")
         assert await command.wait() == 3
