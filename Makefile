@@ -5,17 +5,18 @@ BIN := .venv/bin
 JOBS ?= 3
 # Parts to leave out, with their tests: cluster (needs etcd and kube-apiserver), sprites (needs Linux namespaces), chart
 # (needs helm, kube-score and kube-controller-manager), prometheus (needs Debian's package), image (needs
-# buildah and mmdebstrap).
+# buildah and mmdebstrap), browser (needs Chromium; left out with cluster or sprites as well, which its tests need too).
 WITHOUT ?=
 # Where the bill of materials goes. It names where packages come from, so it is built and not committed.
 SBOM ?= build/sbom.json
 
-PARTS := base $(filter-out $(WITHOUT),image prometheus sprites)
+LEFT_OUT := $(WITHOUT) $(if $(filter cluster sprites,$(WITHOUT)),browser)
+PARTS := base $(filter-out $(LEFT_OUT),browser image prometheus sprites)
 BLANK := $(subst x,,x x)
 KEPT := not $(subst $(BLANK), and not ,$(strip $(WITHOUT)))
-UNKNOWN_PARTS := $(filter-out chart cluster image prometheus sprites,$(WITHOUT))
+UNKNOWN_PARTS := $(filter-out browser chart cluster image prometheus sprites,$(WITHOUT))
 ifneq ($(UNKNOWN_PARTS),)
-$(error WITHOUT may name chart, cluster, image, prometheus and sprites, not: $(UNKNOWN_PARTS))
+$(error WITHOUT may name browser, chart, cluster, image, prometheus and sprites, not: $(UNKNOWN_PARTS))
 endif
 
 .PHONY: help venv check format test cluster crds config matrix picture demo lab bench lock sbom binaries sdks packages world clean

@@ -11,9 +11,21 @@ import pytest
 from controller.settings import environment
 from tests.house.cases import ROOT
 
-EVERYTHING = {"buildah", "curl", "mmdebstrap", "npm", "prometheus", "promtool", "ps", "setsid", "unshare", "python3"}
+EVERYTHING = {
+    "buildah",
+    "chromium",
+    "curl",
+    "mmdebstrap",
+    "npm",
+    "prometheus",
+    "promtool",
+    "ps",
+    "setsid",
+    "unshare",
+    "python3",
+}
 SHELL = ["sh", "dirname", "cat", "chmod", "rm"]
-PARTS = ("base", "image", "prometheus", "sprites")
+PARTS = ("base", "browser", "image", "prometheus", "sprites")
 
 
 @dataclass(frozen=True)
@@ -105,6 +117,16 @@ def test_nobody_needs_npm_but_for_the_tests_with_the_sdks(tmp_path: Path) -> Non
     assert "make test WITHOUT=sprites" in result.stderr
 
 
+def test_a_browser_comes_with_letters_to_draw_and_may_be_left_out(tmp_path: Path) -> None:
+    machine = build_machine(tmp_path, commands=EVERYTHING - {"chromium"}, user=1000)
+
+    assert machine.run("base", "sprites").returncode == 0
+    result = machine.run(*PARTS)
+    assert result.returncode == 1
+    assert "    sudo apt-get install --no-install-recommends chromium fonts-dejavu-core\n" in result.stderr
+    assert "make test WITHOUT=browser" in result.stderr
+
+
 @pytest.mark.parametrize("asked_before", [False, True])
 def test_an_installation_starts_no_service_and_leaves_no_rule_about_it(tmp_path: Path, asked_before: bool) -> None:
     machine = build_machine(tmp_path, commands=EVERYTHING - {"prometheus"} | {"invoke-rc.d"}, user=0)
@@ -174,6 +196,7 @@ def plan_make(word: str, without: str = "") -> subprocess.CompletedProcess[str]:
         ("cluster", '-m "not cluster"'),
         ("prometheus", '-m "not prometheus"'),
         ("image", '-m "not image"'),
+        ("browser", '-m "not browser"'),
         ("cluster sprites", '-m "not cluster and not sprites"'),
         ("chart", '-m "not chart"'),
     ],
@@ -187,6 +210,9 @@ def test_leaving_out_a_part_leaves_out_its_tests_and_its_packages(without: str, 
     for part in ("sprites", "prometheus"):
         assert (part in packages_line.split()) == (part not in without)
     assert any("control-plane" in line for line in planned) == ("cluster" not in without)
+    # Its tests need all three.
+    kept = not {"browser", "cluster", "sprites"} & set(without.split())
+    assert ("browser" in packages_line.split()) == kept
     for step in ("tests.sdk.node", ".ci/packages sdks"):
         assert any(step in line for line in planned) == ("sprites" not in without)
     assert any("tests.chart.helm" in line for line in planned) == ("chart" not in without)
@@ -196,7 +222,7 @@ def test_leaving_out_an_unknown_part_is_refused() -> None:
     result = plan_make("test", "curl")
 
     assert result.returncode != 0
-    assert "WITHOUT may name chart, cluster, image, prometheus and sprites, not: curl" in result.stderr
+    assert "WITHOUT may name browser, chart, cluster, image, prometheus and sprites, not: curl" in result.stderr
 
 
 @pytest.mark.parametrize("word", ["demo", "lab", "bench"])
