@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from controller.settings import environment
 from tests.support.process import await_true
 from tests.support.secrecy import Kind, learn
 
@@ -45,14 +46,15 @@ def carry(token: str) -> str:
 
 
 @contextmanager
-def open_chromium() -> Iterator[Browser]:
-    """Start the browser, and see that all its processes end with the block."""
+def open_chromium(home: Path) -> Iterator[Browser]:
+    """Start the browser with a home of its own, and see that all its processes end with the block."""
     executable = shutil.which("chromium")
     assert executable is not None, NO_CHROMIUM
     before, family = _find_children(os.getpid()), set[int]()
     try:
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
+            own: dict[str, str | float | bool] = {**environment(), "HOME": str(home)}
+            browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS, env=own)
             try:
                 yield browser
             finally:

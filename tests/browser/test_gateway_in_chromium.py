@@ -74,8 +74,8 @@ def doors(cluster: Cluster) -> Iterator[Doors]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_chromium() as browser:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with open_chromium(tmp_path_factory.mktemp("chromium")) as browser:
         yield browser
 
 
