@@ -189,9 +189,9 @@ def test_the_diagram_has_every_phase_and_no_other() -> None:
     [
         ("operator_peak_mib", "111"),
         ("peak_10000_mib", "158"),
-        ("ready_1000_s", "8.8"),
+        ("ready_1000_s", "8.3"),
         ("ready_10000_s", "98"),
-        ("delete_1000_s", "17.5"),
+        ("delete_1000_s", "16.7"),
         ("writes_to_ready", "2"),
         ("writes_to_launched", "3"),
         ("sprites_calls_per_kill", "5"),
