@@ -489,7 +489,8 @@ async def test_a_dead_gateway_is_proven_out_taken_over_from_and_cleaned_up_after
     # The two looks may have begun before the kill, by somebody else: never sooner than a tenure lasts.
     assert 5 < took < 16
     assert await run(site.received, taken) == b"former\nsuccessor\n"
-    assert await run(site.gateways[0].metric, line) == before + 1
+    # It is counted once the Lease was looked at, beside the person's first words.
+    await run(await_true, lambda: site.gateways[0].metric(line) == before + 1, "the takeover to be counted", 10)
     await run(site.await_free, left, 20)
     assert (await run(site.lease_holders))[dead] == ""
 
