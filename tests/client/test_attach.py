@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import pytest
 
 from tests.client.conftest import AGENTTERMINAL, ATERM, LIMIT, PROMPT, StandIn, Window, start_shell, write_kubeconfig
 from tests.gateway.doubles import BERT, NAME
-from tests.lab.watching import is_alive, list_children
+from tests.lab.watching import is_alive, list_children, read_command
 from tests.support.emulator import EmulatorProcess
+from tests.support.process import await_true
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +221,10 @@ def test_a_stopped_client_that_is_killed_does_nothing_to_the_program_that_has_th
     os.kill(client, signal.SIGSTOP)
     window.sees("Stopped")
     window.runs("stty raw -echo; cat")
-    window.until(lambda: len(list_children(window.shell.pid)) == 2, "a program with the terminal")
+    # Not stty, which comes before it and has the terminal as well.
+    window.until(lambda: ["cat"] in map(read_command, list_children(window.shell.pid)), "a program with the terminal")
+    window.types("raw by now")
+    window.sees("raw by now")
     mode, shown = window.read_mode(), window.output
 
     os.kill(client, signal.SIGKILL)
@@ -244,10 +247,7 @@ def test_a_window_that_is_closed_leaves_no_process(
 
     window.close()
 
-    end = time.monotonic() + LIMIT
-    while any(map(is_alive, (client, *beside))):
-        assert time.monotonic() < end, "Something outlives the window."
-        time.sleep(0.02)
+    await_true(lambda: not any(map(is_alive, (client, *beside))), "all that the window had to end")
 
 
 def test_a_gateway_that_is_killed_is_waited_for_and_found_again(
