@@ -73,8 +73,8 @@ class QuietProtocol(web.RequestHandler):
 
     def set_parser(self, parser: WebSocketReader, data_received_cb: Callable[[], None] | None = None) -> None:
         """Begin to read frames, masked ones only."""
-        # It is fed and ended, and nothing else.
-        super().set_parser(MaskedReader(parser), data_received_cb)  # type: ignore[arg-type]
+        # aiohttp names its own class here, and only feeds and ends it: `masks.Reader` is all that it asks.
+        super().set_parser(MaskedReader(parser), data_received_cb)  # type: ignore[arg-type]  # as said above
 
     def handle_error(
         self,

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import termios
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from controller.client.restorer import read_mode, render_mode
 from tests.client.conftest import LIMIT, ROOT
 from tests.lab.watching import is_alive, list_children, read_command, read_stat
+from tests.support.process import await_true
 
 SHOWN = b"\x1b[?1049h\x1b[?25lhalf a line"
 UNDONE = b"\x1b[?25h\x1b[?1049l\x1b[0m"
@@ -45,7 +45,10 @@ class Desk:
         assert self.client.stderr.readline() == b"raw\n"
         (self.beside,) = list_children(self.client.pid)
         # Only then it hears no signal but those that none can ignore.
-        self.until(lambda: "restorer.py" in " ".join(read_command(self.beside)) and _ignores(self.beside))
+        await_true(
+            lambda: "restorer.py" in " ".join(read_command(self.beside)) and _ignores(self.beside),
+            "whoever waits beside to hear no signal",
+        )
         assert self.read() == SHOWN
 
     def read(self) -> bytes:
@@ -55,15 +58,9 @@ class Desk:
             shown += os.read(self.ours, 1000)
         return shown
 
-    def until(self, is_true: Callable[[], bool]) -> None:
-        end = time.monotonic() + LIMIT
-        while not is_true():
-            assert time.monotonic() < end, "Waited in vain."
-            time.sleep(0.005)
-
     def until_all_ended(self) -> None:
         self.client.wait(timeout=LIMIT)
-        self.until(lambda: not is_alive(self.beside))
+        await_true(lambda: not is_alive(self.beside), "whoever waits beside to end")
 
     def close(self) -> None:
         self.client.kill()

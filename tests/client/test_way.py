@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.client.conftest import AGENTTERMINAL, LIMIT, PROMPT, StandIn, Window,
 from tests.gateway.doubles import ANNA, NAME, build_jwt, in_seconds
 from tests.lab.watching import is_alive, list_children
 from tests.support.emulator import EmulatorProcess
+from tests.support.process import await_true
 
 KUBECTL = """#!{python}
 import os, sys, time
@@ -49,11 +49,8 @@ class Kubectl:
         pids = [int(line) for line in self.pids.read_text().splitlines()] if self.pids.exists() else []
         return [pid for pid in pids if is_alive(pid)]
 
-    def until_noneis_alive(self) -> None:
-        end = time.monotonic() + LIMIT
-        while self.living():
-            assert time.monotonic() < end, "A kubectl is left."
-            time.sleep(0.02)
+    def until_none_is_left(self) -> None:
+        await_true(lambda: not self.living(), "kubectl to end", tell=lambda: f"Left: {self.living()}")
 
 
 async def test_a_given_address_is_taken_as_it_is() -> None:
@@ -71,7 +68,7 @@ async def test_a_port_forward_is_spoken_to_by_the_gateways_own_name_and_made_ane
     await way.aclose()
     await way.aclose()
 
-    kubectl.until_noneis_alive()
+    kubectl.until_none_is_left()
     asked = "port-forward --context prod --address 127.0.0.1 --namespace infra service/gw :8443\n"
     assert kubectl.log.read_text() == asked * 2
 
@@ -96,7 +93,7 @@ async def test_a_port_forward_that_does_not_open_says_why_and_leaves_no_process(
         await way.reach()
 
     assert str(closed.value) == sentence
-    kubectl.until_noneis_alive()
+    kubectl.until_none_is_left()
 
 
 async def test_without_kubectl_the_way_out_is_an_address() -> None:
@@ -144,11 +141,11 @@ def test_an_attach_through_a_port_forward_leaves_no_kubectl_behind_however_it_en
     window.sees("ctrl-a d leaves it.")
     window.types(b"\x01d")
     window.ended(0)
-    kubectl.until_noneis_alive()
+    kubectl.until_none_is_left()
 
     window.attaches(command, PROMPT)
     os.kill(find_client(window), signal.SIGKILL)
-    kubectl.until_noneis_alive()
+    kubectl.until_none_is_left()
     asked = f"port-forward --kubeconfig {anna} --address 127.0.0.1 --namespace infra service/gw :443\n"
     assert kubectl.log.read_text() == asked * 2
 

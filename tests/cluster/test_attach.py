@@ -319,7 +319,7 @@ def test_the_gateways_service_is_found_by_its_labels_by_whoever_may_list(
     window.ended(0)
     assert f"[aterm] The gateway is Service {namespace}/gw, by its labels.".encode() in window.output
     assert kubectl.log.read_text().endswith(f"--namespace {namespace} service/gw :443\n")
-    kubectl.until_noneis_alive()
+    kubectl.until_none_is_left()
 
     # Without a namespace it is looked for in all of them, and what answers here speaks no TLS.
     plain = people.run("attach", name, program=AGENTTERMINAL, environment={"PATH": path})

@@ -595,7 +595,7 @@ class SpritesApi:
         self._witness.note("pipe", pipe.number, "of", self._line.number, "types" if pipe.types else "looks")
         try:
             await asyncio.sleep(self._weather.draw_delay())
-            pipe.attachment = Attachment(pipe, Announced(session_id, BEGUN), Framing.RAW, token)  # type: ignore[arg-type]  # An edge.
+            pipe.attachment = Attachment(pipe, Announced(session_id, BEGUN), Framing.RAW, token)  # type: ignore[arg-type]  # a pipe is as much of a socket as is asked
             yield pipe.attachment
         except BaseException:
             pipe.abort()

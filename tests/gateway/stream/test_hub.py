@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -867,9 +867,7 @@ async def test_whoever_leaves_while_the_session_list_is_fetched_is_not_attached_
 
     async with open_stage(way, record(session)) as stage:
         bob = await stage.come("bob", "view")
-        async with asyncio.timeout(LIMIT):
-            while not (await ask(lab.count_requests)).get("exec.list"):  # noqa: ASYNC110 - the lab has no way to wait
-                await asyncio.sleep(0.01)
+        await await_lab(lambda: bool(lab.count_requests().get("exec.list")))
         await bob.socket.close()
         await stage.until(lambda stage: len(stage.endings) == 1)
         await asyncio.sleep(0.7)
@@ -879,6 +877,11 @@ async def test_whoever_leaves_while_the_session_list_is_fetched_is_not_attached_
 
 
 async def count_clients(lab: EmulatorProcess, wanted: int) -> None:
+    await await_lab(lambda: lab.sessions("s1")[0]["clients"] == wanted)
+
+
+async def await_lab(is_true: Callable[[], bool]) -> None:
+    """Wait for something that the lab tells only to who asks."""
     async with asyncio.timeout(LIMIT):
-        while (await show(lab))["clients"] != wanted:  # noqa: ASYNC110 - the lab has no way to wait for this
+        while not await ask(is_true):  # noqa: ASYNC110 - the lab has no way to wait for anything
             await asyncio.sleep(0.01)
