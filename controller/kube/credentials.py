@@ -6,7 +6,7 @@ the hour; a client that reads them on every 401 runs a plugin storm. Promise: th
 read kubeconfig files, exec plugins and the service account; a file is read again every minute, a token that tells its
 end is
 renewed before it, and a 401 reads again once; a reload that fails keeps what still works. No file of ours outlives the
-reading: what a loader writes for `ssl` lies in a private folder that is gone when the function returns.
+reading, however we end: what a loader writes for `ssl` lies in memory (`private_files`).
 
 The environment's proxy variables are not trusted: a proxy meant for the way to Sprites would take the API server's
 traffic as well wherever `NO_PROXY` was forgotten. A kubeconfig's own `proxy-url` is honoured.
@@ -19,7 +19,6 @@ import ipaddress
 import logging
 import re
 import ssl
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -35,12 +34,13 @@ from kubernetes.config import ConfigException, incluster_config, kube_config
 
 from controller.clock import Clock
 from controller.errors import AgentTerminalError
+from controller.kube.private_files import PrivateFiles
 from controller.kube.settings import InCluster, Kubeconfig, KubeSettings
 
 log = logging.getLogger(__name__)
 
 _LOADING: Final = threading.Lock()
-"""The loaders keep the files they write in a table of their module: two threads in it would delete each other's."""
+"""What the loaders write with belongs to their module: two threads would drop each other's files."""
 
 _KUBECONFIG: Final[Any] = kube_config
 _IN_CLUSTER: Final[Any] = incluster_config
@@ -115,12 +115,12 @@ def read_connection_facts(settings: KubeSettings) -> ConnectionFacts:
     Raises:
         CredentialsUnusable: With a sentence that names the file, the rule and the way out.
     """
-    with _LOADING, tempfile.TemporaryDirectory(prefix="agentterminal-") as folder, _saying_what_is_wrong():
+    with _LOADING, _keeping_files_in_memory(), _saying_what_is_wrong():
         match settings.login:
             case InCluster():
                 facts = _read_service_account(settings.login)
             case Kubeconfig():
-                facts = _read_kubeconfig(settings.login, folder)
+                facts = _read_kubeconfig(settings.login)
             case _:
                 assert_never(settings.login)
     _demand_usable(facts)
@@ -302,7 +302,7 @@ def _read_service_account(login: InCluster) -> ConnectionFacts:
     )
 
 
-def _read_kubeconfig(login: Kubeconfig, folder: str) -> ConnectionFacts:
+def _read_kubeconfig(login: Kubeconfig) -> ConnectionFacts:
     merger = _KUBECONFIG.KubeConfigMerger(login.paths)
     if merger.config is None:
         raise CredentialsUnusable(
@@ -319,7 +319,6 @@ def _read_kubeconfig(login: Kubeconfig, folder: str) -> ConnectionFacts:
         active_context=login.context,
         config_base_path=None,
         config_persister=persist,
-        temp_file_path=folder,
     )
     loaded = SimpleNamespace(api_key={})
     with _hushing_the_loader():
@@ -385,6 +384,27 @@ def _split_authorization(value: str | None) -> tuple[str | None, str | None]:
 
 def _read_if_named(path: str | None) -> bytes | None:
     return Path(path).read_bytes() if path else None
+
+
+@contextlib.contextmanager
+def _keeping_files_in_memory() -> Iterator[None]:
+    """
+    Have the loader write its files where no end of ours leaves them behind; for one thread at a time.
+
+    Observed (kubernetes 37.0.2): all that it writes, from the kubeconfig, a plugin or an OIDC provider, goes through one
+    function of its module, and only some of it into the folder that one may name.
+    """
+    make_file = _KUBECONFIG._create_temp_file_with_content  # noqa: SLF001 - there is no public way
+    with PrivateFiles() as files:
+
+        def write(content: bytes | str, *_args: object, **_kwargs: object) -> str:
+            return files.write(content.encode() if isinstance(content, str) else content)
+
+        _KUBECONFIG._create_temp_file_with_content = write  # noqa: SLF001 - as above
+        try:
+            yield
+        finally:
+            _KUBECONFIG._create_temp_file_with_content = make_file  # noqa: SLF001 - as above
 
 
 @contextlib.contextmanager
@@ -455,15 +475,13 @@ def _is_loopback(host: str) -> bool:
 
 
 def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes | None) -> None:
-    """Hand both to `ssl`, which reads files only; they lie in a folder of our own for as long as that takes."""
+    """Hand both to `ssl`, which reads files only."""
 
     def refuse_password() -> str:
         raise CredentialsUnusable("The client key is encrypted; kubeconfig has no place for its password.")
 
-    with tempfile.TemporaryDirectory(prefix="agentterminal-") as folder:
-        chain = Path(folder) / "chain.pem"
-        chain.touch(mode=0o600)
-        chain.write_bytes(certificate + b"\n" + (key or b""))
+    with PrivateFiles() as files:
+        chain = files.write(certificate + b"\n" + (key or b""))
         try:
             context.load_cert_chain(chain, password=refuse_password)
         except ssl.SSLError:

@@ -201,17 +201,19 @@ def service_account(folder: Path, authority: Authority, token: str) -> KubeSetti
     return KubeSettings(login=InCluster("fd00::1", "443", folder))
 
 
-def test_no_file_outlives_the_reading(
-    written: Write, authority: Authority, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+def test_reading_writes_no_file_so_that_no_kill_can_leave_one(
+    written: Write, person: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Somebody whom no other test has: the loaders remember the files that they have written.
-    person = authority.issue_client("somebody-else")
-    folder = tmp_path_factory.mktemp("temporary")
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    settings = written({"client-certificate-data": data(person.certificate), "client-key-data": data(person.key)})
-    for _ in range(2):
-        build_ssl_context(read_connection_facts(settings))
-        assert list(folder.iterdir()) == []
+    certificate = credential(clientCertificateData=person.certificate.decode(), clientKeyData=person.key.decode())
+    by_plugin = plugin(tmp_path, certificate)
+    by_data = {"client-certificate-data": data(person.certificate), "client-key-data": data(person.key)}
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not-there"))
+
+    for user in (by_data, by_plugin):
+        facts = read_connection_facts(written(user))
+        build_ssl_context(facts)
+
+        assert facts.private_key_data == person.key
 
 
 def test_two_threads_that_read_at_once_do_not_delete_each_others_files(written: Write, person: Pair) -> None:
