@@ -14,10 +14,13 @@ import pytest
 if TYPE_CHECKING:
     from tests.cluster.plane import Cluster
 
+HERE = Path(__file__).parent
+# Of itself pytest shows the values of an assertion that failed only where it stands in a test's own file.
+pytest.register_assert_rewrite(*(f"tests.{folder.name}" for folder in HERE.iterdir() if folder.is_dir()))
+
 pytest_plugins = ["tests.support.secrecy_plugin"]
 
 NUMBERS = itertools.count(1)
-HERE = Path(__file__).parent
 LONGEST = (
     "cluster/test_fault_matrix.py",
     "house/test_image.py",

@@ -391,8 +391,8 @@ def _keeping_files_in_memory() -> Iterator[None]:
     """
     Have the loader write its files where no end of ours leaves them behind; for one thread at a time.
 
-    Observed (kubernetes 37.0.2): all that it writes, from the kubeconfig, a plugin or an OIDC provider, goes through one
-    function of its module, and only some of it into the folder that one may name.
+    Observed (kubernetes 37.0.2): all that it writes, from the kubeconfig, a plugin or an OIDC provider, goes through
+    one function of its module, and only some of it into the folder that one may name.
     """
     make_file = _KUBECONFIG._create_temp_file_with_content  # noqa: SLF001 - there is no public way
     with PrivateFiles() as files:

@@ -36,7 +36,7 @@ from controller.clock import Clock, SystemClock
 from controller.errors import AgentTerminalError
 from controller.lab.binaries import Binaries
 from controller.lab.certificates import Authority, Pair, build_signing_key, render_private_key, render_public_key
-from controller.lab.processes import Janitor, signal_group, start_child, stop_child
+from controller.lab.processes import Janitor, freeze_child, signal_group, start_child, stop_child
 
 REMADE_AFTER: Final = timedelta(milliseconds=400)
 READY_WITHIN: Final = timedelta(seconds=90)
@@ -278,9 +278,9 @@ class ControlPlane:
         await self.stop_api_server(gracefully=gracefully)
         await self.start_api_server()
 
-    def hang(self) -> None:
-        """Freeze the API server: it accepts connections and answers nothing, until `resume`."""
-        signal_group(self._children["kube-apiserver"], signal.SIGSTOP)
+    async def hang(self) -> None:
+        """Freeze the API server: from now on it accepts connections and answers nothing, until `resume`."""
+        await freeze_child(self._children["kube-apiserver"])
 
     def resume(self) -> None:
         """Let a frozen API server go on."""

@@ -22,11 +22,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
+from controller.lab.process_table import is_stopped
+
 TETHER: Final = Path(__file__).with_name("tether.py")
 JANITOR: Final = Path(__file__).with_name("janitor.py")
 
 STOP_PATIENCE: Final = timedelta(seconds=5)
 """How long a child may take to end by itself. A real control plane needs less than one second when idle."""
+
+FREEZE_PATIENCE: Final = timedelta(seconds=10)
+"""It takes milliseconds; a busy machine and a write to its disk delay it."""
 
 PIPES_PATIENCE: Final = timedelta(seconds=1)
 """For the pipes of a child that has ended."""
@@ -117,6 +122,19 @@ def signal_group(process: asyncio.subprocess.Process, number: signal.Signals) ->
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+
+
+async def freeze_child(process: asyncio.subprocess.Process) -> None:
+    """
+    Stop a child and its group where they are, until they get SIGCONT; when this returns, the child does not run.
+
+    Raises:
+        TimeoutError: It ran on. A process that waits for a disk cannot stop.
+    """
+    signal_group(process, signal.SIGSTOP)
+    async with asyncio.timeout(FREEZE_PATIENCE.total_seconds()):
+        while not is_stopped(process.pid):  # noqa: ASYNC110 - the kernel has no event for it
+            await asyncio.sleep(0.001)
 
 
 async def _wait_exit(process: asyncio.subprocess.Process) -> int:

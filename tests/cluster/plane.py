@@ -128,6 +128,14 @@ class Cluster:
         """End the API server and start it again on the same port and store."""
         self.call(self.plane.restart_api_server())
 
+    def hang(self) -> None:
+        """See `ControlPlane.hang`."""
+        self.call(self.plane.hang())
+
+    def resume(self) -> None:
+        """See `ControlPlane.resume`."""
+        self.plane.resume()
+
     def empty_namespace(self, namespace: str) -> None:
         """
         Delete all terminals of a namespace for good, finalizers or not, so that no later operator sees them.

@@ -204,14 +204,14 @@ async def test_during_an_outage_connections_are_refused_and_nobody_gets_the_port
 
 
 async def test_a_frozen_api_server_answers_only_when_it_goes_on(plane: ControlPlane) -> None:
-    plane.hang()
+    await plane.hang()
     async with asyncio.TaskGroup() as group:
         question = group.create_task(plane.request("GET", "/readyz"))
         done, _ = await asyncio.wait([question], timeout=0.5)
         assert not done
         plane.resume()
         assert (await question)[0] == 200
-    plane.hang()
+    await plane.hang()
     # The fixture stops it as it is.
 
 

@@ -223,8 +223,8 @@ def test_an_api_server_that_hangs_delays_a_proof_and_costs_no_second_kill(stage:
     kill = stage.sprites.hold(of(name, is_kill), At.AFTER)
     stage.world.patch(name, terminated=True)
     kill.await_reached()
-    stage.cluster.plane.hang()
-    hanging = threading.Timer(10, stage.cluster.plane.resume)
+    stage.cluster.hang()
+    hanging = threading.Timer(10, stage.cluster.resume)
     hanging.start()
     warned = count_warnings(stage)
 

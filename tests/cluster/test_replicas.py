@@ -148,7 +148,7 @@ class Pair:
             case End.KILLED:
                 process.kill()
             case End.PAUSED:
-                process.send_signal(signal.SIGSTOP)
+                self.first.operator.pause()
             case End.HUNG:
                 kube.stall(lambda _: True)
             case End.REFUSED:
@@ -312,7 +312,7 @@ def test_a_leader_that_was_paused_beyond_its_tenure_sends_nothing_any_more_when_
     for hold in pair.under_way:
         hold.release()
     went_on = time.monotonic()
-    pair.first.operator.process.send_signal(signal.SIGCONT)
+    pair.first.operator.resume()
 
     assert pair.await_end_of_first() == DEPOSED
     assert pair.sent_by_first_after(pair.tenure_end) == []

@@ -2,12 +2,14 @@
 
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from tests.house.cases import ROOT
 from tests.house.generated import GENERATED, find_stale
@@ -192,3 +194,10 @@ def test_the_readme_shows_the_two_commands_to_begin_with() -> None:
     commands = {line.strip() for block in blocks for line in block.splitlines()}
 
     assert {"make demo", "make test"} <= commands
+
+
+def test_an_assertion_of_a_helper_shows_its_values_where_it_fails() -> None:
+    helpers = {name: module for name, module in sys.modules.items() if name.startswith("tests.") and module.__file__}
+
+    assert "tests.house.cases" in helpers
+    assert [name for name, module in helpers.items() if not isinstance(module.__loader__, AssertionRewritingHook)] == []

@@ -4,11 +4,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
-from controller.lab.process_table import find_process, is_ignoring
+from controller.lab.process_table import find_process, is_ignoring, is_stopped
 
+THREADS = """
+import threading, time
+for _ in range(8):
+    threading.Thread(target=time.sleep, args=(60,)).start()
+print(1, flush=True)
+"""
 IGNORING = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
 
 
@@ -59,3 +66,25 @@ def test_a_signal_is_ignored_by_who_said_so_and_by_nobody_else() -> None:
         assert is_ignoring(child.pid, signal.SIGTERM)
         assert not is_ignoring(child.pid, signal.SIGUSR1)
         child.kill()
+
+
+def test_a_process_has_stopped_when_its_last_thread_has() -> None:
+    child = subprocess.Popen([sys.executable, "-c", THREADS], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert not is_stopped(child.pid)
+        child.send_signal(signal.SIGSTOP)
+        while not is_stopped(child.pid):
+            time.sleep(0.001)
+        states = [(thread / "stat").read_text().split()[2] for thread in Path(f"/proc/{child.pid}/task").iterdir()]
+        assert len(states) >= 8
+        assert set(states) == {"T"}
+        child.send_signal(signal.SIGCONT)
+        while is_stopped(child.pid):
+            time.sleep(0.001)
+    finally:
+        child.kill()
+        child.communicate()
+
+    assert is_stopped(child.pid)

@@ -18,8 +18,8 @@ import pytest
 from controller.lab.processes import (
     Janitor,
     build_tethered_command,
+    freeze_child,
     run_until_signalled,
-    signal_group,
     start_child,
     stop_child,
 )
@@ -198,7 +198,7 @@ async def test_stopping_lets_a_frozen_child_end_in_its_own_way() -> None:
     )
     assert child.stdout is not None
     await child.stdout.readline()
-    signal_group(child, signal.SIGSTOP)
+    await freeze_child(child)
     assert await stop_child(child, patience=timedelta(seconds=30)) == 7
 
 

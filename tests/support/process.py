@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from controller.lab.process_table import is_stopped
 from controller.lab.processes import build_tethered_command
 from tests.support.secrecy import look_at_file
 
@@ -113,8 +114,9 @@ class CommandProcess(ABC):
         self.process.wait(STOP_SECONDS)
 
     def pause(self) -> None:
-        """Stop it: it does not run, and does not know."""
+        """Stop it: when this returns it does not run, and it does not know."""
         self.process.send_signal(signal.SIGSTOP)
+        await_true(lambda: is_stopped(self.process.pid), f"the {self.word} to stand still")
 
     def resume(self) -> None:
         """Let it run on."""

@@ -8,11 +8,11 @@ incarnations and tenures is read from all of its processes.
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from signal import SIGCONT, SIGKILL, SIGSTOP
+from signal import SIGCONT, SIGKILL
 from typing import Any, Final, Self
 
 import orjson
@@ -21,7 +21,7 @@ from controller.clock import ElapsedClock
 from controller.lab.bench.errors import BenchFailed
 from controller.lab.bench.race_judge import TENURE, Hurt
 from controller.lab.bench.race_lines import ApiLine, Wire
-from controller.lab.processes import start_child, stop_child
+from controller.lab.processes import freeze_child, signal_group, start_child, stop_child
 
 START_WITHIN: Final = timedelta(seconds=60)
 STOP_PATIENCE: Final = timedelta(seconds=20)
@@ -192,11 +192,12 @@ class RacingGateway:
         """Stop the process during the body: it does not run, and does not know."""
         self.check()
         since, began, incarnation = self._clock.now(), self._clock.elapsed(), self.incarnation
-        self._signal(SIGSTOP)
         try:
+            if self._child is not None:
+                await freeze_child(self._child)
             yield
         finally:
-            self._signal(SIGCONT)
+            self._resume()
             self.pauses += 1
             if self._clock.elapsed() - began >= NOTICED:
                 self._hurts[incarnation] = since
@@ -228,16 +229,15 @@ class RacingGateway:
         renewals = self.line.counts.renewals
         return {name: Hurt(since, renewals[name] + TENURE) for name, since in self._hurts.items() if name in dead}
 
-    def _signal(self, number: int) -> None:
+    def _resume(self) -> None:
         if self._child is not None:
-            with suppress(ProcessLookupError):
-                self._child.send_signal(number)
+            signal_group(self._child, SIGCONT)
 
     async def stop(self) -> None:
         """End it in good order. Stopped is stopped."""
         self.wire.flow()
         if self._child is not None:
-            self._signal(SIGCONT)
+            self._resume()
             await stop_child(self._child, patience=STOP_PATIENCE)
             self._child = None
 
