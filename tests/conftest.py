@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ HERE = Path(__file__).parent
 pytest.register_assert_rewrite(*(f"tests.{folder.name}" for folder in HERE.iterdir() if folder.is_dir()))
 
 pytest_plugins = ["tests.support.secrecy_plugin"]
+
+# An example that this machine let wait for a while is no slow one, and would count as a failure.
+hypothesis.settings.register_profile(
+    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("unhurried")
 
 NUMBERS = itertools.count(1)
 LONGEST = (
