@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
@@ -52,7 +52,7 @@ class Restorer:
             # Of a pipe the child has one end as its standard input, whatever number that had here.
             terminal = os.dup(input_fd)
             stack.callback(os.close, terminal)
-            state = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as the process
+            state = _open_state()
             on_failure = stack.enter_context(ExitStack())
             on_failure.callback(state.close)
             groups = (os.getpgrp(), os.getpgid(os.getppid()))
@@ -85,3 +85,15 @@ class Restorer:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._state.close()
+
+
+def _open_state() -> IO[bytes]:
+    """
+    Make a file that only its descriptors know, and no kill leaves behind.
+
+    In memory, where that is possible: `tempfile` leaves one with a name where it is killed while it looks for a folder.
+    """
+    if hasattr(os, "memfd_create"):
+        with suppress(OSError):
+            return os.fdopen(os.memfd_create("aterm-state"), "r+b", buffering=0)
+    return tempfile.TemporaryFile(buffering=0)

@@ -9,7 +9,9 @@ unencrypted but to this machine.
 
 import asyncio
 import contextlib
+import os
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -21,8 +23,12 @@ from controller.kube.errors import tidy
 
 HTTPS_PORT: Final = 443
 _LINE: Final = re.compile(r"Forwarding from 127\.0\.0\.1:([0-9]+) -> [0-9]+")
-_TETHER: Final = 'exec 3<&0; "$@" </dev/null & exec >/dev/null 2>&1; cat <&3; kill $! 2>/dev/null'
+_TETHER: Final = (
+    'exec 3<&0; read -r permit <&3 || exit; "$@" </dev/null & exec >/dev/null 2>&1; cat <&3; kill $! 2>/dev/null'
+)
 """
+Begins with our word, before which nobody knows of it: what is cancelled or killed until then never ran.
+
 Ends what it runs as soon as its own standard input ends, which it does with us. What it runs alone keeps our pipes, so
 that its end is seen; a process that was not waited for keeps its number, so the kill can hit nobody else.
 """
@@ -132,6 +138,8 @@ class PortForward:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
+        assert process.stdin is not None
+        process.stdin.write(b"permit\n")
         assert process.stdout is not None
         try:
             async with asyncio.timeout(self._times.forward.total_seconds()):
@@ -157,7 +165,9 @@ class PortForward:
             async with asyncio.timeout(self._times.farewell.total_seconds()):
                 await process.communicate()
         if process.returncode is None:
-            process.kill()
+            # Not the shell alone: it may not have come to end what it runs.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
     async def _describe_failure(self) -> str:

@@ -19,7 +19,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import tempfile
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -218,6 +217,17 @@ class ControlPlane:
         return self._files.audit_log
 
     @property
+    def janitor(self) -> Janitor:
+        """
+        The one that ends our processes and then removes our folder; what else works in there is to be told to it.
+
+        Two would not wait for each other: what one has yet to end makes anew what the other has removed.
+        """
+        if self._janitor is None:
+            raise ValueError("The control plane was not started.")
+        return self._janitor
+
+    @property
     def process_ids(self) -> Mapping[str, int]:
         """The running processes by name."""
         return {name: child.pid for name, child in self._children.items() if child.returncode is None}
@@ -359,6 +369,8 @@ class ControlPlane:
         ]
         child = await start_child(
             command,
+            # It writes into our folder: it has to end before that is removed.
+            janitor=self._janitor,
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -372,6 +384,8 @@ class ControlPlane:
             raise KubectlFailed(f"kubectl {verb} did not end within {within.total_seconds():g} s.") from None
         finally:
             await stop_child(child, patience=timedelta(0))
+            if self._janitor is not None:
+                self._janitor.forget(child.pid)
         done = Completed(output.decode(errors="replace"), errors.decode(errors="replace"), child.returncode or 0)
         if check and done.code != 0:
             raise KubectlFailed(f"kubectl {verb} ended with {done.code}: {done.stderr.strip()}")
@@ -421,18 +435,15 @@ class ControlPlane:
     def _prepare_directory(self, janitor: Janitor) -> Path:
         wanted = self._wanted_directory
         if wanted is None:
-            directory = Path(tempfile.mkdtemp(prefix="agentterminal-control-plane-"))
-        else:
-            directory = wanted.resolve()
-            try:
-                directory.mkdir(mode=0o700, exist_ok=True)
-                if any(directory.iterdir()):
-                    raise ControlPlaneFailed(
-                        f"The folder {directory} has to be absent or empty: it is removed at the end."
-                    )
-                directory.chmod(0o700)
-            except OSError as error:
-                raise ControlPlaneFailed(f"The folder {directory} cannot be used: {error.strerror}.") from error
+            return janitor.make_folder("agentterminal-control-plane-")
+        directory = wanted.resolve()
+        try:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            if any(directory.iterdir()):
+                raise ControlPlaneFailed(f"The folder {directory} has to be absent or empty: it is removed at the end.")
+            directory.chmod(0o700)
+        except OSError as error:
+            raise ControlPlaneFailed(f"The folder {directory} cannot be used: {error.strerror}.") from error
         janitor.remove(directory)
         return directory
 
@@ -441,10 +452,8 @@ class ControlPlane:
         path = self._files.directory / "etcd.sock"
         if len(os.fsencode(path)) <= UNIX_PATH_BYTES:
             return path
-        # A long TMPDIR; this one is short everywhere, and mkdtemp makes it private.
-        directory = Path(tempfile.mkdtemp(prefix="agentterminal-", dir="/tmp"))
-        janitor.remove(directory)
-        return directory / "etcd.sock"
+        # A long TMPDIR; this one is short everywhere.
+        return janitor.make_folder("agentterminal-", within=Path("/tmp")) / "etcd.sock"  # noqa: S108 - as above
 
     def _write_files(self) -> None:
         files = self._files
@@ -540,11 +549,13 @@ class ControlPlane:
     async def _start_child(self, name: str, command: Sequence[str]) -> None:
         with self._files.log(name).open("ab") as log:
             child = await start_child(
-                command, stdout=log, stderr=subprocess.STDOUT, working_directory=self._files.directory
+                command,
+                janitor=self._janitor,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                working_directory=self._files.directory,
             )
         self._children[name] = child
-        if self._janitor is not None:
-            self._janitor.end(child.pid)
 
     async def _stop_child(self, name: str, *, patience: timedelta = STOP_WITHIN) -> None:
         child = self._children.pop(name, None)

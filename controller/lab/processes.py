@@ -14,9 +14,11 @@ as they should, which the thread of an event loop does.
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -47,19 +49,29 @@ def build_isolated_python(script: Path) -> list[str]:
     return [sys.executable, "-I", "-S", str(script)]
 
 
-def build_tethered_command(command: Sequence[str], *, death_signal: signal.Signals = signal.SIGKILL) -> list[str]:
+def build_tethered_command(
+    command: Sequence[str], *, death_signal: signal.Signals = signal.SIGKILL, permit: int | None = None
+) -> list[str]:
     """
     Wrap a command so that it dies with the thread that starts it, for starters other than `start_child`.
 
     The process id is that of the command: the wrapper executes it in its own place.
+
+    Args:
+        command: What is run.
+        death_signal: What it gets at our end.
+        permit: A pipe's end that the wrapper inherits: it reads a byte there before it executes the command, and
+            gives up where the pipe ends instead. None waits for nobody.
     """
-    return [*build_isolated_python(TETHER), str(int(death_signal)), str(os.getpid()), *command]
+    waits_for = "-" if permit is None else str(permit)
+    return [*build_isolated_python(TETHER), str(int(death_signal)), str(os.getpid()), waits_for, *command]
 
 
 async def start_child(
     command: Sequence[str],
     *,
     death_signal: signal.Signals = signal.SIGKILL,
+    janitor: "Janitor | None" = None,
     stdin: Stream = subprocess.DEVNULL,
     stdout: Stream = subprocess.DEVNULL,
     stderr: Stream = subprocess.DEVNULL,
@@ -69,26 +81,40 @@ async def start_child(
     """
     Start a child that does not outlive us.
 
+    It begins when we know of it, and the janitor does: one whose start is cancelled, and one whose starter is killed
+    meanwhile, never began, and so has no children that nobody knows of.
+
     A command that cannot be executed ends with 127 and says so on its stderr.
 
     Args:
         command: The program, by path or by name on PATH, and its arguments.
         death_signal: What the child gets when we die; SIGTERM for one that has children of its own to stop.
+        janitor: Ends the child's whole group at our end, until it is told to forget it.
         stdin: As for `subprocess`; so are stdout and stderr.
         stdout: See above.
         stderr: See above.
         environment: The whole environment; None hands on ours.
         working_directory: None stays in ours.
     """
-    return await asyncio.create_subprocess_exec(
-        *build_tethered_command(command, death_signal=death_signal),
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env=None if environment is None else dict(environment),
-        cwd=working_directory,
-        start_new_session=True,
-    )
+    permit, permits = os.pipe()
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *build_tethered_command(command, death_signal=death_signal, permit=permit),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=None if environment is None else dict(environment),
+            cwd=working_directory,
+            start_new_session=True,
+            pass_fds=(permit,),
+        )
+        if janitor is not None:
+            janitor.end(child.pid)
+        os.write(permits, b"!")
+    finally:
+        os.close(permit)
+        os.close(permits)
+    return child
 
 
 async def stop_child(
@@ -238,20 +264,36 @@ class Janitor:
             raise ValueError("The path of a folder to remove must not contain a line break.")
         self._tell(f"remove {folder}")
 
+    def make_folder(self, prefix: str, *, within: Path | None = None) -> Path:
+        """
+        Make a private folder, among the temporary ones or within another, and remove it at our end.
+
+        It is told of before it is there, so that no end of ours comes between.
+        """
+        folder = (within or Path(tempfile.gettempdir())) / f"{prefix}{secrets.token_urlsafe(6)}"
+        self.remove(folder)
+        folder.mkdir(mode=0o700)
+        return folder
+
     def end(self, group: int) -> None:
         """Kill this process group at our end."""
         self._tell(f"end {group}")
 
     def forget(self, group: int) -> None:
-        """Leave this process group alone: it has ended."""
-        self._tell(f"forget {group}")
+        """Leave this process group alone: it has ended. One that is closed has done its work."""
+        if not self._is_closed:
+            self._tell(f"forget {group}")
 
     async def close(self) -> None:
         """Clean up, and return when that is done; closing twice is fine."""
         await asyncio.shield(asyncio.to_thread(self._close))
 
+    @property
+    def _is_closed(self) -> bool:
+        return self._process.stdin is None or self._process.stdin.closed
+
     def _close(self) -> None:
-        if self._process.stdin is not None and not self._process.stdin.closed:
+        if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait(timeout=30)
 

@@ -4,9 +4,11 @@ Become another program that dies with the one who asked.
 Problem: a parent that is killed with SIGKILL cannot stop its children, and a `preexec_fn` that would arm them runs
 Python between fork and exec, which hangs when another thread held a lock. Promise: this script runs *as* the child,
 arms the kernel's death signal, makes sure that the parent was still there after that, and executes the command in the
-same process, so the process id does not change. It imports nothing but four modules of the standard library.
+same process, so the process id does not change. Where it is told to, it first waits for the parent's word that the
+command may begin. It imports nothing but four modules of the standard library.
 
-Usage: `python -I -S tether.py DEATH_SIGNAL PARENT_PID COMMAND...`. Exit code 127: the command could not be executed.
+Usage: `python -I -S tether.py DEATH_SIGNAL PARENT_PID PERMIT_FD COMMAND...`, a `-` where nobody's word is waited for.
+Exit code 127: the command could not be executed, or must not be.
 
 Source: prctl(2), PR_SET_PDEATHSIG: kept across execve, cleared for set-user-id programs; the signal comes when the
 *thread* that made the child ends. Other systems than Linux have no death signal: the command runs, and only the
@@ -25,7 +27,7 @@ CANNOT_EXECUTE = 127
 """As shells say it."""
 
 
-def main(death_signal: int, parent: int, command: list[str]) -> None:
+def main(death_signal: int, parent: int, permit: str, command: list[str]) -> None:
     """Arm the death signal and become the command; return only where that failed."""
     if sys.platform == "linux" and ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0:
         print("The kernel refuses a death signal (prctl PR_SET_PDEATHSIG).", file=sys.stderr)  # noqa: T201 - a script
@@ -33,6 +35,11 @@ def main(death_signal: int, parent: int, command: list[str]) -> None:
     if os.getppid() != parent:
         # It died before the signal was armed, so the signal will never come.
         return
+    if permit != "-":
+        permitted = os.read(int(permit), 1)
+        os.close(int(permit))
+        if not permitted:
+            return
     # Python ignores these two at its start, and what is ignored stays so across exec.
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)
@@ -59,5 +66,5 @@ def execute(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])
     sys.exit(CANNOT_EXECUTE)

@@ -79,6 +79,7 @@ class Window:
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
             child = await start_child(
                 ["sh", "-c", _TAKE_TERMINAL, "sh", os.ttyname(slave), line],
+                janitor=janitor,
                 # So that the terminal has somebody in it from the beginning: one without anybody has hung up.
                 stdin=slave,
                 environment={**environment, "TERM": "xterm-256color"},
@@ -88,7 +89,6 @@ class Window:
             raise
         finally:
             os.close(slave)
-        janitor.end(child.pid)
         return cls(line, child, master, janitor)
 
     @property

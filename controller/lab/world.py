@@ -126,7 +126,6 @@ class World:
         self.gateway_url = ""
         """Where the gateway's doors are; empty where there is none."""
         self._operator_ended = asyncio.Event()
-        self._janitor: Janitor | None = None
         self._windows: list[Window] = []
         self._people: dict[str, Path] = {}
         self._seen: set[HostProcess] = set()
@@ -209,6 +208,7 @@ class World:
             for child in (self._gateway, self._operator):
                 if child is not None:
                     await stop_child(child)
+                    self._plane.janitor.forget(child.pid)
         finally:
             try:
                 # One that failed to start says so again, which is no news.
@@ -216,8 +216,6 @@ class World:
                     await self._emulator.stop()
             finally:
                 await self._plane.stop()
-                if self._janitor is not None:
-                    await self._janitor.close()
 
     async def wait_ended(self) -> str:
         """Wait until a part ends that nobody stopped, and say which, with the tail of its log."""
@@ -241,12 +239,12 @@ class World:
         Raises:
             WorldFailed: It did not end in time; it has been killed then.
         """
-        return await run_line(line, self._require_janitor(), environment=self.environment, within=within)
+        return await run_line(line, self._plane.janitor, environment=self.environment, within=within)
 
     async def open_window(self, line: str, *, person: str) -> Window:
         """Let one of the people run a line in a terminal of their own, with their own kubeconfig; it ends with us."""
         environment = {**self.environment, "KUBECONFIG": str(self._people[person])}
-        window = await Window.open(line, self._require_janitor(), environment=environment)
+        window = await Window.open(line, self._plane.janitor, environment=environment)
         self._windows.append(window)
         self._watch_over(window.process_id)
         return window
@@ -293,7 +291,6 @@ class World:
         self._seen.update(filter(None, map(find_process, pids)))
 
     async def _start(self) -> None:
-        self._janitor = Janitor()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._emulator.start())
             group.create_task(self._start_plane())
@@ -361,11 +358,11 @@ class World:
         with self._gateway_log.open("ab") as log:
             self._gateway = await start_child(
                 [*command, "--kubeconfig", str(kubeconfig)],
+                janitor=self._plane.janitor,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 environment=environment,
             )
-        self._require_janitor().end(self._gateway.pid)
         self._watch_over(self._gateway.pid)
         try:
             async with asyncio.timeout(READY_WITHIN.total_seconds()):
@@ -407,11 +404,11 @@ class World:
         with self._operator_log.open("ab") as log:
             self._operator = await start_child(
                 [*self._settings.operator_command, "--kubeconfig", str(kubeconfig)],
+                janitor=self._plane.janitor,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 environment=environment,
             )
-        self._require_janitor().end(self._operator.pid)
         self._watch_over(self._operator.pid)
         try:
             async with asyncio.timeout(READY_WITHIN.total_seconds()):
@@ -448,11 +445,6 @@ class World:
         how = f"was ended by {Signals(-code).name}" if code < 0 else f"ended with code {code}"
         return f"The {name} {how}. The end of its log:\n{_read_tail(log)}"
 
-    def _require_janitor(self) -> Janitor:
-        if self._janitor is None:
-            raise ValueError("The world was not started.")
-        return self._janitor
-
     async def _create(self, path: str, body: object) -> None:
         status, answer = await self._plane.request("POST", path, body=body)
         if status != 201:
@@ -480,10 +472,13 @@ async def run_line(line: str, janitor: Janitor, *, environment: Mapping[str, str
         WorldFailed: It did not end in time.
     """
     child = await start_child(
-        ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, environment=environment
+        ["sh", "-c", line],
+        # A death signal would reach the shell alone, and not what it waits for.
+        janitor=janitor,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        environment=environment,
     )
-    # A death signal would reach the shell alone, and not what it waits for.
-    janitor.end(child.pid)
     try:
         async with asyncio.timeout(within.total_seconds()):
             output, _ = await child.communicate()

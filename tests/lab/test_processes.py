@@ -193,9 +193,8 @@ async def test_the_last_words_of_a_stopped_child_can_be_read() -> None:
 
 
 async def test_stopping_lets_a_frozen_child_end_in_its_own_way() -> None:
-    child = await start_child(
-        ["sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done"], stdout=subprocess.PIPE
-    )
+    # It waits, and starts nothing: a shell that is stopped between fork and exec of a child stands still unseen (D).
+    child = await start_child(["sh", "-c", "trap 'exit 7' TERM; sleep 300 & echo ready; wait"], stdout=subprocess.PIPE)
     assert child.stdout is not None
     await child.stdout.readline()
     await freeze_child(child)

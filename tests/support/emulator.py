@@ -22,7 +22,7 @@ from controller.lab.processes import build_tethered_command
 from tests.support.secrecy import build_sprites_token, look
 
 START_SECONDS = 30.0
-STOP_SECONDS = 15.0
+STOP_SECONDS = 30.0
 AGENTTERMINAL = str(Path(sys.executable).with_name("agentterminal"))
 
 
@@ -163,8 +163,12 @@ class Lab:
         """Let emulated time pass; what becomes due is done when this returns."""
         return self.call("POST", "/_lab/clock", {"advance_seconds": seconds})
 
+    def stop_clock(self) -> None:
+        """Let no emulated time pass from now on but what `advance_clock` lets pass, however long a test takes."""
+        self.call("POST", "/_lab/clock", {"stands": True})
+
     def reset(self) -> None:
-        """Delete all sprites, faults, log entries and changed switches."""
+        """Delete all sprites, faults, log entries and changed switches, and let the clock go."""
         self.call("POST", "/_lab/reset")
 
 

@@ -120,12 +120,12 @@ async def build_binary(
         with log.open("wb") as output:
             child = await start_child(
                 build_go_command(go, recipe, target=target),
+                janitor=janitor,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 environment=plan_go_environment(environment, temporary=workshop),
                 working_directory=recipe.source,
             )
-        janitor.end(child.pid)
         try:
             async with following(progress, recipe.sentence):
                 code = await child.wait()

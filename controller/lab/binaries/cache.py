@@ -15,7 +15,6 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -110,9 +109,7 @@ class Cache:
         for left in self.root.glob(f".{self.key}-*"):
             shutil.rmtree(left, ignore_errors=True)
         async with Janitor() as janitor:
-            folder = Path(tempfile.mkdtemp(prefix=f".{self.key}-", dir=self.root))
-            janitor.remove(folder)
-            yield folder, janitor
+            yield janitor.make_folder(f".{self.key}-", within=self.root), janitor
 
 
 def open_cache(folder: Path, *, source: Path = SOURCE, module: str = KUBERNETES, prefix: str = "") -> Cache:

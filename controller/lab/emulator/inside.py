@@ -47,8 +47,11 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 FRAME_BYTES: Final = 1 << 18
 """The longest message: beyond it the emulator refuses the command."""
 
-FREEZE_ROUNDS: Final = 500
-"""A process that starts others as fast as it can is caught long before that; each round waits 1 ms."""
+FREEZE_ROUNDS: Final = 10_000
+"""
+A process that starts others as fast as it can is caught long before that. Each round waits 1 ms: a busy machine may let
+a process wait for seconds before it runs into its stop.
+"""
 
 IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ends come from the emulator, not from a terminal or from inside."""
@@ -292,14 +295,19 @@ class World:
         Stop everything inside, parents before their children, so that no shell sees its child stop.
 
         A parent has to *be* stopped first, not only to be told: one that waits would still learn of its child. What a
-        user had stopped before stays stopped after the thaw.
+        user had stopped before stays stopped after the thaw. It looks twice without seeing anybody run: one that was
+        started during the first look, by somebody who stopped before their turn, is only in the second.
         """
         self._stopped_before = {pid for pid, (_, state, _) in self._inside().items() if state == "T"}
         told: set[int] = set()
+        quiet = 0
         for _ in range(FREEZE_ROUNDS):
             running = {pid: depth for pid, (_, state, depth) in self._inside().items() if state not in "TtZX"}
-            if not running:
+            quiet = 0 if running else quiet + 1
+            if quiet == 2:
                 return
+            if quiet:
+                continue
             next_depth = min(running.values())
             next_ones = {pid for pid, depth in running.items() if depth == next_depth}
             for pid in next_ones:

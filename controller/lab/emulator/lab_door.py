@@ -79,9 +79,10 @@ class Seed(Strict):
 
 
 class Advance(Strict):
-    """A step of the clock."""
+    """A step of the clock, and whether it goes by itself from now on; None leaves that as it is."""
 
-    advance_seconds: Seconds
+    advance_seconds: Seconds = 0
+    stands: bool | None = None
 
 
 async def _read(request: web.Request, model: type[Model]) -> Model:
@@ -325,13 +326,17 @@ async def reset_sprite_switches(request: web.Request) -> web.StreamResponse:
 async def show_clock(request: web.Request) -> web.StreamResponse:
     """GET /_lab/clock."""
     clock = get_context(request).clock
-    return respond_json({"now": render_time(clock.now()), "ahead_seconds": clock.ahead.total_seconds()})
+    return respond_json(
+        {"now": render_time(clock.now()), "ahead_seconds": clock.ahead.total_seconds(), "stands": clock.stands}
+    )
 
 
 async def advance_clock(request: web.Request) -> web.StreamResponse:
     """POST /_lab/clock: what has become due is done when this answers."""
-    context = get_context(request)
-    context.clock.advance(timedelta(seconds=(await _read(request, Advance)).advance_seconds))
+    context, wanted = get_context(request), await _read(request, Advance)
+    if wanted.stands is not None:
+        (context.clock.stop if wanted.stands else context.clock.go)()
+    context.clock.advance(timedelta(seconds=wanted.advance_seconds))
     await context.settle()
     return await show_clock(request)
 
@@ -431,7 +436,7 @@ async def list_tasks(request: web.Request) -> web.StreamResponse:
 
 
 async def reset(request: web.Request) -> web.StreamResponse:
-    """POST /_lab/reset: no sprites, no faults, an empty log, the switches of the start."""
+    """POST /_lab/reset: no sprites, no faults, an empty log, the switches of the start, a clock that goes."""
     context = get_context(request)
     for organization in context.list_organizations():
         organization.limits = Limits()
@@ -442,6 +447,7 @@ async def reset(request: web.Request) -> web.StreamResponse:
     context.inputs.forget(until=context.inputs.last)
     context.switches = context.settings.build_switches()
     context.random_seed = context.settings.random_lies
+    context.clock.go()
     return web.Response(status=204)
 
 

@@ -1,9 +1,10 @@
 """
-A clock that the lab can push forward, with one timer for all that waits on it.
+A clock that the lab can push forward and stop, with one timer for all that waits on it.
 
 Problem: holds live an hour and sprites pause after minutes, and no test waits that long; a poll over 500 sprites would
 burn the very CPU that a benchmark measures. Promise: everything in the emulator that waits for a moment waits here, so
-`advance` makes due what would have become due, in order, and at rest nothing runs.
+`advance` makes due what would have become due, in order, and at rest nothing runs. While it stands, only `advance`
+moves it, so that what is due in a second is not yet due however long this machine takes.
 """
 
 import asyncio
@@ -28,27 +29,47 @@ class Timer:
 
 
 class LabClock:
-    """Both clocks of the emulator, shifted by what was advanced."""
+    """Both clocks of the emulator, shifted by what was advanced and by how long they stood."""
 
     def __init__(self, base: Clock) -> None:
         self._base = base
         self._ahead = timedelta()
+        self._stopped: tuple[datetime, timedelta] | None = None
+        """What the machine's clocks told when these were stopped; None: they go."""
         self._timers: list[tuple[timedelta, int, Timer]] = []
         self._numbers = count()
         self._handle: asyncio.TimerHandle | None = None
 
     @property
     def ahead(self) -> timedelta:
-        """How far this clock runs ahead of the machine's."""
+        """How far this clock was pushed ahead of the machine's, less how long it stood before."""
         return self._ahead
+
+    @property
+    def stands(self) -> bool:
+        """Whether only `advance` moves it."""
+        return self._stopped is not None
 
     def now(self) -> datetime:
         """Tell the emulated wall time."""
-        return self._base.now() + self._ahead
+        return (self._base.now() if self._stopped is None else self._stopped[0]) + self._ahead
 
     def monotonic(self) -> timedelta:
         """Tell the emulated monotonic time: it only moves forward, so advancing keeps it monotonic."""
-        return self._base.monotonic() + self._ahead
+        return (self._base.monotonic() if self._stopped is None else self._stopped[1]) + self._ahead
+
+    def stop(self) -> None:
+        """Stand still but for `advance`; stopped is stopped."""
+        if self._stopped is None:
+            self._stopped = self._base.now(), self._base.monotonic()
+            self._arm()
+
+    def go(self) -> None:
+        """Go on from where it stands."""
+        if self._stopped is not None:
+            self._ahead -= self._base.monotonic() - self._stopped[1]
+            self._stopped = None
+            self._arm()
 
     async def sleep(self, delay: timedelta) -> None:
         """Wait in emulated time."""
@@ -103,4 +124,5 @@ class LabClock:
             heapq.heappop(self._timers)
         if self._timers:
             delay = (self._timers[0][0] - self.monotonic()).total_seconds()
-            self._handle = asyncio.get_running_loop().call_later(max(0.0, delay), self._run)
+            if delay <= 0 or not self.stands:
+                self._handle = asyncio.get_running_loop().call_later(max(0.0, delay), self._run)

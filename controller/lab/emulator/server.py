@@ -10,7 +10,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Self
@@ -143,7 +142,7 @@ class Emulator:
 
     async def start(self) -> None:
         """
-        Serve.
+        Serve. A start that fails or is cancelled leaves nothing.
 
         Raises:
             NamespacesMissing: This system cannot isolate processes; the text names the ways out.
@@ -154,7 +153,14 @@ class Emulator:
         # The one task that owns all others: a task group must be left in the task that entered it, and `start` and
         # `stop` may be called from two. `stop` ends it and waits for it.
         self._owner = loop.create_task(self._live())
-        await asyncio.wait([self._started, self._owner], return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait([self._started, self._owner], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            # Whoever was not let in does not leave either.
+            self._stop.set()
+            await asyncio.wait([self._owner])
+            self._owner.exception()
+            raise
         if self._owner.done():
             await self._owner
         await self._started
@@ -193,15 +199,14 @@ class Emulator:
 
     async def _open_folder(self, stack: contextlib.AsyncExitStack) -> Path:
         folder = self._settings.folder
-        if folder is None:
-            folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="aterm-"))
-            if len(os.fsencode(folder)) + len("/01234567/sprite/api.sock") > SOCKET_PATH_BYTES:
-                await asyncio.to_thread(folder.rmdir)
-                folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="aterm-", dir="/tmp"))  # noqa: S108
-            # Also after a kill -9, when nothing of ours runs any more.
-            janitor = await stack.enter_async_context(Janitor())
-            janitor.remove(folder)
-        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        if folder is not None:
+            await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+            return folder
+        # Also after a kill -9, when nothing of ours runs any more.
+        janitor = await stack.enter_async_context(Janitor())
+        folder = janitor.make_folder("aterm-")
+        if len(os.fsencode(folder)) + len("/01234567/sprite/api.sock") > SOCKET_PATH_BYTES:
+            return janitor.make_folder("aterm-", within=Path("/tmp"))  # noqa: S108 - short everywhere
         return folder
 
     def _build_context(self, folder: Path, isolation: Isolation, group: asyncio.TaskGroup) -> Context:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 Found = TypeVar("Found")
 

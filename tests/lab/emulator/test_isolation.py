@@ -114,12 +114,17 @@ def test_however_the_emulator_ends_nothing_inside_lives_on_and_no_file_stays(
     process.create_sprite("my-sprite")
     process.start_session("my-sprite", "sh", "-c", "trap '' TERM HUP INT; setsid sleep 1000 & sleep 2000; sleep 3000")
     process.start_session("my-sprite", "sleep", "1000")
+    commands = [["sleep", seconds] for seconds in ("1000", "1000", "2000")]
+    wait_until(
+        lambda: sorted(entry["argv"] for entry in process.processes("my-sprite") if entry["argv"][:1] == ["sleep"]),
+        lambda found: found == commands,
+    )
     process.set_state("my-sprite", "warm")
     home = Path(process.sprite("my-sprite")["home"])
     inside = [entry["host_pid"] for entry in process.processes("my-sprite")]
-    assert len(inside) >= 3
+    assert len(inside) >= 4
     os.kill(process.pid, number)
-    process.process.communicate(timeout=15)
+    process.process.communicate(timeout=30)
     assert process.process.returncode == (-9 if number is signal.SIGKILL else 0)
     wait_until(lambda: [pid for pid in inside if is_alive(pid)], lambda alive: alive == [])
     wait_until(lambda: find_processes(str(home.parent.parent)), lambda found: found == [])
@@ -218,7 +223,7 @@ def test_the_welcome_can_be_read_by_a_shell() -> None:
         lines = [process.stdout.readline() for _ in range(4)]
     finally:
         process.terminate()
-        process.communicate(timeout=15)
+        process.communicate(timeout=30)
     assert process.returncode == 0
     assert lines[1].startswith("export SPRITES_API_URL=http://127.0.0.1:")
     assert lines[2] == "export SPRITE_TOKEN=acme/1/a/b\n"

@@ -67,6 +67,7 @@ async def test_the_stream_tells_what_happened_and_nothing_is_left(
 
 
 async def test_the_grace_period_is_ten_seconds(client: Client, emulator: EmulatorProcess) -> None:
+    emulator.stop_clock()
     session = emulator.start_session("my-sprite", *STUBBORN)
     wait_until(lambda: count_processes(emulator), lambda count: count == 2)
     path = f"/v1/sprites/my-sprite/exec/{session['id']}/kill"
@@ -176,6 +177,7 @@ async def test_the_other_session_and_the_sprite_are_untouched(client: Client, em
 
 async def test_the_list_may_trail_by_switch(client: Client, emulator: EmulatorProcess) -> None:
     emulator.switch(list_trail_seconds=0.2)
+    emulator.stop_clock()
     session = emulator.start_session("my-sprite", "sleep", "1000")
     await kill(client, session["id"], signal="SIGKILL")
     assert [listed["id"] for listed in emulator.list_sessions("my-sprite")] == [session["id"]]

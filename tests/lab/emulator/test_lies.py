@@ -22,7 +22,7 @@ import pytest
 from controller.lab.emulator.mixing import CLASHES, Mix, draw_mix, is_clash
 from controller.lab.emulator.points import POINTS, Always, ClientOnly, Varied, list_switches
 from controller.lab.emulator.switches import LIES, Switches, list_values
-from tests.lab.emulator.talking import Client, Heard, text, wait_until
+from tests.lab.emulator.talking import PATIENCE_SECONDS, Client, Heard, text, wait_until
 from tests.support.emulator import EmulatorProcess, LabRefused
 
 SPRITE = "/v1/sprites/my-sprite"
@@ -67,6 +67,17 @@ async def leave(emulator: EmulatorProcess, talk: Any, *, left: int = 0) -> None:
 def status(emulator: EmulatorProcess, sprite: str = "my-sprite") -> str:
     shown: str = emulator.sprite(sprite)["true_status"]
     return shown
+
+
+def told(emulator: EmulatorProcess, name: str) -> Any:
+    """How a switch stands."""
+    return emulator.call("GET", "/_lab/switches")[name]
+
+
+async def comes(work: "asyncio.Future[Any]", *, expected: bool) -> bool:
+    """Whether something comes: what is expected is waited for, and what is not gets a moment."""
+    done, _ = await asyncio.wait({work}, timeout=PATIENCE_SECONDS if expected else MOMENT)
+    return bool(done)
 
 
 def settle_sessions(emulator: EmulatorProcess, count: int) -> int:
@@ -149,9 +160,9 @@ async def see_hang(client: Client, emulator: EmulatorProcess) -> Any:
     async with asyncio.TaskGroup() as group:
         killing = group.create_task(kill(client, signal="SIGKILL"))
         await asyncio.to_thread(emulator.requests, route="exec.kill", at_least=1)
-        done, _ = await asyncio.wait({killing}, timeout=MOMENT)
+        done = await comes(killing, expected=told(emulator, "paused_hang_seconds") == 0)
         emulator.advance_clock(60)
-    return bool(done), killing.result()[0]
+    return done, killing.result()[0]
 
 
 async def see_slow_wake(client: Client, emulator: EmulatorProcess) -> Any:
@@ -160,9 +171,9 @@ async def see_slow_wake(client: Client, emulator: EmulatorProcess) -> Any:
     async with asyncio.TaskGroup() as group:
         listing = group.create_task(ask(client, "GET", f"{SPRITE}/exec"))
         await asyncio.to_thread(emulator.requests, route="exec.list", at_least=1)
-        done, _ = await asyncio.wait({listing}, timeout=MOMENT)
+        done = await comes(listing, expected=told(emulator, "wake_warm_seconds") == 0)
         emulator.advance_clock(60)
-    return bool(done)
+    return done
 
 
 async def see_wake_error(client: Client, emulator: EmulatorProcess) -> Any:
@@ -198,7 +209,8 @@ async def see_envelope(client: Client, emulator: EmulatorProcess) -> Any:
 async def see_listed_command(client: Client, emulator: EmulatorProcess) -> Any:
     talk = await client.start("sh", "-c", "echo ready; exec sleep 1000", tty="true")
     await talk.hear_until(b"ready")
-    wait_until(lambda: emulator.processes("my-sprite")[0]["argv"][0], lambda word: word == "sleep")
+    # A process that is just becoming its command has no words for a moment.
+    wait_until(lambda: emulator.processes("my-sprite")[0]["argv"][:1], lambda words: words == ["sleep"])
     return emulator.list_sessions("my-sprite")[0]["command"]
 
 
@@ -243,6 +255,7 @@ async def see_creator_leave(client: Client, emulator: EmulatorProcess) -> Any:
 
 
 async def see_run_on_on_attach(client: Client, emulator: EmulatorProcess) -> Any:
+    emulator.stop_clock()
     emulator.start_session("my-sprite", "sleep", "1000", tty=False)
     talk = await client.attach("2", max_run_after_disconnect="5s")
     await talk.hear()
@@ -290,7 +303,8 @@ async def see_pings(client: Client, emulator: EmulatorProcess) -> Any:
     async with client.http.ws_connect(f"{client.url}{SPRITE}/exec/2", headers=headers, autoping=False) as socket:
         await socket.receive()
         try:
-            return [(await socket.receive(timeout=MOMENT)).type for _ in range(2)]
+            patience = PATIENCE_SECONDS if told(emulator, "server_ping_seconds") else MOMENT
+            return [(await socket.receive(timeout=patience)).type for _ in range(2)]
         except TimeoutError:
             return []
 
@@ -305,8 +319,12 @@ async def see_plain_replay(client: Client, emulator: EmulatorProcess) -> Any:
 
 
 async def see_fast_commands(client: Client, emulator: EmulatorProcess) -> Any:
-    heard = [await run(client, "echo", "hi") for _ in range(2)]
-    return [(each.data, [fields["type"] for fields in each.texts], each.close_code) for each in heard]
+    """The first of some that run alike, and the one that differs; on a busy machine not every one is fast."""
+    seen: list[Any] = []
+    while len(seen) < (20 if told(emulator, "lost_fast_every") else 2) and (not seen or seen[-1] == seen[0]):
+        heard = await run(client, "echo", "hi")
+        seen.append((heard.data, [fields["type"] for fields in heard.texts], heard.close_code))
+    return [seen[0], seen[-1]]
 
 
 async def see_end(client: Client, emulator: EmulatorProcess) -> Any:
@@ -329,7 +347,7 @@ async def see_ports(client: Client, emulator: EmulatorProcess, **options: str) -
     script = f"{listen}; input(); s.close(); print('closed', flush=True); input()"
     talk = await client.start("sh", "-c", f'python3 -c "{script}"; true', stdin="true", **options)
     switches = emulator.call("GET", "/_lab/switches")
-    told = switches["port_frames"] == "all" or (switches["port_frames"] == "tty" and "tty" in options)
+    is_told = switches["port_frames"] == "all" or (switches["port_frames"] == "tty" and "tty" in options)
     child = 3
     seen: list[tuple[str, bool]] = []
     data = b""
@@ -346,11 +364,11 @@ async def see_ports(client: Client, emulator: EmulatorProcess, **options: str) -
                 seen.append((fields["type"], fields["pid"] == child))
 
     newline = b"\n" if "tty" in options else b"\x00\n"
-    await hear_until(lambda: b">" in data and (bool(seen) or not told))
-    if not told:
+    await hear_until(lambda: b">" in data and (bool(seen) or not is_told))
+    if not is_told:
         await asyncio.sleep(MOMENT)  # Three looks: whoever would tell has told.
     await talk.say(newline)
-    await hear_until(lambda: b"closed" in data and (len(seen) == 2 or not (told and switches["port_closed"])))
+    await hear_until(lambda: b"closed" in data and (len(seen) == 2 or not (is_told and switches["port_closed"])))
     await talk.say(newline)
     await talk.hear_all()
     return seen
@@ -380,8 +398,12 @@ async def see_post(client: Client, emulator: EmulatorProcess) -> Any:
 # The kill.
 
 
-async def see_grace(client: Client, emulator: EmulatorProcess, timeout: str, advance: float) -> list[str | None]:
+async def see_grace(
+    client: Client, emulator: EmulatorProcess, name: str, timeout: str, advance: float
+) -> list[str | None]:
     """The second line of a kill of a process that is deaf to SIGTERM: at once, and after a while of emulated time."""
+    expected = SEEN[name][1][told(emulator, name)]
+    emulator.stop_clock()
     emulator.start_session("my-sprite", *STUBBORN)
     wait_until(lambda: emulator.sessions("my-sprite")[0], lambda found: found["last_activity"] is not None)
     headers = {"Authorization": f"Bearer {client.token}"}
@@ -390,9 +412,10 @@ async def see_grace(client: Client, emulator: EmulatorProcess, timeout: str, adv
     async with client.http.post(path, params={"timeout": timeout}, headers=headers) as response:
         await response.content.readline()
         reading = asyncio.ensure_future(response.content.readline())  # noqa: TID251, RUF100 - ended below
-        for step in (0.0, advance):
+        # At once is a millisecond of a clock that stands.
+        for step, line in zip((0.001, advance), expected, strict=True):
             emulator.advance_clock(step)
-            done, _ = await asyncio.wait({reading}, timeout=MOMENT)
+            done = await comes(reading, expected=line is not None)
             lines.append(json.loads(reading.result())["type"] if done else None)
         reading.cancel()
         await asyncio.wait({reading})
@@ -400,11 +423,11 @@ async def see_grace(client: Client, emulator: EmulatorProcess, timeout: str, adv
 
 
 async def see_zero_timeout(client: Client, emulator: EmulatorProcess) -> Any:
-    return await see_grace(client, emulator, "0s", 11)
+    return await see_grace(client, emulator, "kill_zero_timeout", "0s", 11)
 
 
 async def see_bare_timeout(client: Client, emulator: EmulatorProcess) -> Any:
-    return await see_grace(client, emulator, "5000", 6)
+    return await see_grace(client, emulator, "kill_bare_unit", "5000", 6)
 
 
 AT_ONCE, LATER, NOT_YET = ["timeout", "timeout"], [None, "timeout"], [None, None]
@@ -476,6 +499,7 @@ async def see_wrong_expiry(client: Client, emulator: EmulatorProcess) -> Any:
 
 
 async def see_task_clock(client: Client, emulator: EmulatorProcess) -> Any:
+    emulator.stop_clock()
     await ask_inside(emulator, "PUT", "/v1/tasks/hold", {"expire": 300})
     before = emulator.tasks("my-sprite")
     emulator.set_state("my-sprite", "warm")
@@ -533,7 +557,10 @@ async def watch(client: Client, emulator: EmulatorProcess, act: Callable[[], Any
     """The lines of a live watch until it tells of the sprite `marker`, created after an action; or until its end."""
     headers = {"Authorization": f"Bearer {client.token}", "Accept": "application/x-ndjson"}
     lines: list[Any] = []
-    async with client.http.get(f"{client.url}/v1/sprites", headers=headers) as response, asyncio.timeout(10):
+    async with (
+        client.http.get(f"{client.url}/v1/sprites", headers=headers) as response,
+        asyncio.timeout(PATIENCE_SECONDS),
+    ):
         if response.content_type != "application/x-ndjson":
             return [response.content_type]
         await asyncio.to_thread(act)
@@ -568,7 +595,7 @@ async def see_watch_end(client: Client, emulator: EmulatorProcess) -> Any:
     async with client.http.get(f"{client.url}/v1/sprites", headers=headers) as response:
         endless = emulator.call("GET", "/_lab/switches")["watch_end_seconds"] == 0
         try:
-            async with asyncio.timeout(MOMENT if endless else 10):
+            async with asyncio.timeout(MOMENT if endless else PATIENCE_SECONDS):
                 return await response.content.read()
         except TimeoutError:
             return "goes on"
@@ -589,7 +616,11 @@ async def see_rate(client: Client, emulator: EmulatorProcess) -> Any:
 
 async def see_rate_window(client: Client, emulator: EmulatorProcess) -> Any:
     emulator.switch(rate_limit=1)
-    answers = [answered for answered, _, _ in await ask_too_often(client, times=2)]
+    for _ in range(20):
+        answers = [answered for answered, _, _ in await ask_too_often(client, times=2)]
+        if answers == [200, 429]:
+            break
+        await asyncio.sleep(MOMENT)  # On a busy machine the window may be over before the second.
     await asyncio.sleep(MOMENT)  # As long as the shorter window.
     return [*answers, (await client.ask("GET", SPRITE))[0]]
 

@@ -139,16 +139,35 @@ async def test_an_advanced_clock_runs_what_became_due_in_order_and_once() -> Non
     clock.close()
 
 
+async def test_a_clock_that_stands_is_moved_by_advance_alone_and_goes_on_from_there() -> None:
+    clock, ran = LabClock(SystemClock()), list[str]()
+    clock.call_later(timedelta(milliseconds=30), lambda: ran.append("soon"))
+    clock.stop()
+    clock.call_later(timedelta(), lambda: ran.append("at once"))
+    stood = clock.now(), clock.monotonic()
+    await asyncio.sleep(0.1)
+    assert (clock.now(), clock.monotonic()) == stood
+    assert ran == ["at once"]
+    clock.advance(timedelta(milliseconds=30))
+    assert ran == ["at once", "soon"]
+    assert clock.now() == stood[0] + timedelta(milliseconds=30)
+    moved = clock.monotonic()
+    clock.go()
+    assert timedelta() <= clock.monotonic() - moved < timedelta(seconds=20)
+    async with asyncio.timeout(30):
+        await clock.sleep(timedelta(milliseconds=20))
+
+
 async def test_a_clock_also_runs_by_itself() -> None:
     clock = LabClock(SystemClock())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await clock.sleep(timedelta(milliseconds=20))
         await clock.sleep(timedelta())
 
 
 async def test_a_sleeper_wakes_when_the_clock_is_advanced() -> None:
     clock = LabClock(SystemClock())
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(clock.sleep(timedelta(hours=1)))
         await asyncio.sleep(0)
         clock.advance(timedelta(hours=1))

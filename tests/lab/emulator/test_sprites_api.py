@@ -176,7 +176,7 @@ async def test_the_listed_command_may_follow_an_exec(client: Client, emulator: E
 async def test_the_live_watch_tells_of_changes_and_beats(client: Client, emulator: EmulatorProcess) -> None:
     emulator.switch(heartbeat_seconds=0.1, watch_snapshot=True)
     headers = {"Authorization": f"Bearer {client.token}", "Accept": "application/x-ndjson"}
-    async with client.http.get(client.url + "/v1/sprites", headers=headers) as response, asyncio.timeout(10):
+    async with client.http.get(client.url + "/v1/sprites", headers=headers) as response, asyncio.timeout(30):
         assert response.headers["Content-Type"] == "application/x-ndjson"
         snapshot = json.loads(await response.content.readline())
         assert (snapshot["name"], snapshot["status"]) == ("my-sprite", "cold")
