@@ -19,7 +19,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 HEAD_BYTES: Final = 1 << 20
-CALL_SECONDS: Final = 10.0
+CALL_SECONDS: Final = 30.0
 REACH_SECONDS: Final = 30.0
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from controller.lab.binaries import build_progress, find_binaries, read_binaries_settings
 from controller.lab.control_plane import KUBECTL_WITHIN, Completed, ControlPlane
 from controller.settings import environment, read_cache_folder
+from tests.support.process import await_true
 from tests.support.secrecy import Kind, learn, look, look_at_lines
 
 CRD = Path(__file__).parents[2] / "crds" / "agentterminals.agentterminal.dev.yaml"
@@ -123,6 +124,28 @@ class Cluster:
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
         """Make a service account and a kubeconfig with a token of it."""
         return self.call(self.plane.service_account_kubeconfig(namespace, name))
+
+    def await_right(self, namespace: str, account: str, right: str) -> None:
+        """Wait until an account may do something to terminals: the authorizer hears of a role a moment later."""
+        asked = {
+            "user": f"system:serviceaccount:{namespace}:{account}",
+            "resourceAttributes": {
+                "namespace": namespace,
+                "group": "agentterminal.dev",
+                "resource": "agentterminals",
+                "subresource": right,
+                "verb": "create",
+            },
+        }
+
+        def is_allowed() -> bool:
+            status, answer = self.request(
+                "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body={"spec": asked}
+            )
+            assert status == 201, answer
+            return bool(answer["status"]["allowed"])
+
+        await_true(is_allowed, f"{account} to have the right {right}")
 
     def restart_api_server(self) -> None:
         """End the API server and start it again on the same port and store."""

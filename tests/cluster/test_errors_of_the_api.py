@@ -7,14 +7,16 @@ The operator reads metadata every second here, so that what takes 30 s elsewhere
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import pytest
 
 from tests.cluster.errors import (
     LAUNCH,
+    MANY,
+    WAIT_SECONDS,
     Corner,
     Fault,
     Plays,
@@ -30,6 +32,11 @@ from tests.support.emulator import EmulatorProcess, Lab
 from tests.support.operator import World, read_condition
 from tests.support.process import await_true
 from tests.support.secrecy import build_sprites_token
+
+pytestmark = pytest.mark.timeout(300)
+
+LATE_SECONDS: Final = 3.0
+"""How much later the emulator may note a request than it was sent, on a machine that stood still."""
 
 
 @dataclass(frozen=True)
@@ -141,15 +148,18 @@ def play_list(row: Row, corner: Corner) -> None:
 
 
 def play_launch(row: Row, corner: Corner) -> None:
-    with corner.failing(row.fault(), route="exec.create", times=1):
+    # What is to be seen stands until it was seen.
+    with corner.failing(row.fault(), route="exec.create", times=1 if row.reason is None else MANY):
         corner.create("one", launch=LAUNCH)
-        if row.reason is not None:
+        if row.reason is None:
+            corner.await_reason("one", "Detached")
+        else:
             seen = corner.await_reason("one", row.reason)
             assert seen["session"]["launchIntent"]["nonce"]
-        if row.reason in ("TokenRejected", "TokenForbidden"):
-            corner.patch("one", relaunch="OnLost")  # a person's nudge; a Secret is read again by itself after a minute
+    if row.reason in ("TokenRejected", "TokenForbidden"):
+        corner.patch("one", relaunch="OnLost")  # a person's nudge; a Secret is read again by itself after a minute
 
-        seen = corner.await_reason("one", "Detached")
+    seen = corner.await_reason("one", "Detached")
     (session,) = corner.live()
     assert seen["session"]["id"] == session["id"]
 
@@ -206,7 +216,7 @@ def play_slow_kill(corner: Corner) -> None:
         corner.await_reason("one", "Confirmed", "Terminated")
 
     first, second = corner.requests(route="exec.kill")
-    assert 10 <= second["time"] - first["time"] < 20
+    assert 10 - LATE_SECONDS <= second["time"] - first["time"] < 25, "not at once, and not when it was answered"
     assert corner.live() == []
 
 
@@ -273,7 +283,7 @@ def test_a_throttled_token_is_left_in_peace_for_as_long_as_it_asked(quick: World
     for number in range(20):
         quick.create(f"one-{number}", launch=LAUNCH)
     for number in range(20):
-        quick.await_reason(f"one-{number}", "Detached")
+        quick.await_reason(f"one-{number}", "Detached", within=WAIT_SECONDS)
 
     calls = quick.lab.requests(door="api")
     refused = next(call for call in calls if call["status"] == 429)
@@ -302,22 +312,25 @@ def test_a_throttled_token_keeps_no_other_from_its_work(cluster: Cluster) -> Non
         for number in range(12):
             world.await_reason(f"slow-{number}", "Throttled")
         world.create("quick", spriteName="quick", tokenSecretRef={"name": "quick"}, launch=LAUNCH)
-        world.await_reason("quick", "Detached", within=10)
+        world.await_reason("quick", "Detached", within=WAIT_SECONDS)
 
 
 def test_an_api_that_refuses_connections_is_waited_for(quick: World) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as reserved:
+    with socket.socket() as reserved:
+        # Whoever asks for the same may listen at a port that is bound so, and nobody is given it.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
-    quick.sprites_url = f"http://127.0.0.1:{port}"
-    quick.start_operator(METADATA_SECONDS="1")
+        quick.sprites_url = f"http://127.0.0.1:{port}"
+        quick.start_operator(METADATA_SECONDS="1")
 
-    quick.create("one", launch=LAUNCH)
-    seen = quick.await_reason("one", UNAVAILABLE)
-    assert_blind(seen, UNAVAILABLE)
-    assert "Listing the sprites" in read_condition(seen, "Reconciling")["message"]
+        quick.create("one", launch=LAUNCH)
+        seen = quick.await_reason("one", UNAVAILABLE)
+        assert_blind(seen, UNAVAILABLE)
+        assert "Listing the sprites" in read_condition(seen, "Reconciling")["message"]
 
-    with EmulatorProcess("--port", str(port), "--token", quick.lab.token) as late:
-        late.create_sprite("box")
-        quick.await_reason("one", "Detached", within=15)
-        quick.patch("one", terminated=True)
-        quick.await_reason("one", "Confirmed", "Terminated")
+        with EmulatorProcess("--port", str(port), "--token", quick.lab.token) as late:
+            late.create_sprite("box")
+            quick.await_reason("one", "Detached", within=WAIT_SECONDS)
+            quick.patch("one", terminated=True)
+            quick.await_reason("one", "Confirmed", "Terminated")

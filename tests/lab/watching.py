@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-SOON_SECONDS = 10.0
+SOON_SECONDS = 30.0
 
 
 async def until(condition: Callable[[], bool], *, within_seconds: float = SOON_SECONDS) -> None:

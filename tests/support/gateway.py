@@ -66,7 +66,7 @@ class GatewayProcess(CommandProcess):
     def read(self, page: str) -> str:
         """Read one page of its metrics port."""
         url = f"http://127.0.0.1:{self._find_open()['metrics_port']}/{page}"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             text: str = answer.read().decode()
         look(f"The page {page} of a gateway", text)
         return text
@@ -163,7 +163,7 @@ class Visitors:
         self, wanted: tuple[int, str], gateway: GatewayProcess, token: str, name: str, query: str = ""
     ) -> None:
         """Ask until it is answered so, bounded."""
-        for _ in range(100):
+        for _ in range(300):
             if (told := await self.ask(gateway, token, name, query)) == wanted:
                 return
             await asyncio.sleep(0.1)

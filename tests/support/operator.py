@@ -50,7 +50,7 @@ class OperatorProcess(CommandProcess):
     def read(self, page: str) -> str:
         """Read one of its pages: metrics, healthz, readyz."""
         port = next(line["port"] for line in self.lines if "port" in line)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=30) as answer:
             text: str = answer.read().decode()
         look(f"The page {page} of the operator", text)
         return text
@@ -115,15 +115,16 @@ class World:
     # objects
 
     def put_secret(self, name: str, **values: str) -> None:
-        """Create a Secret, or replace its values, which nobody may show from now on."""
+        """Create a Secret, or replace its values at once, which nobody may show from now on."""
         for value in values.values():
             learn(Kind.SECRET_VALUE, value)
         body = {"metadata": {"name": name}, "stringData": values}
         path = f"/api/v1/namespaces/{self.namespace}/secrets"
         status, _ = self.cluster.request("POST", path, body=body)
         if status == 409:
-            self.cluster.request("DELETE", f"{path}/{name}")
-            self.cluster.request("POST", path, body=body)
+            # Never deleted in between: whoever looked then would look again after a minute.
+            status, _ = self.cluster.request("PUT", f"{path}/{name}", body=body)
+        assert status in (200, 201)
 
     def create(self, name: str, **spec: Any) -> dict[str, Any]:
         """Create a terminal; without other words it is in sprite `box`, with the Secret `sprites`."""
@@ -177,8 +178,9 @@ class World:
 
     # waiting
 
-    def await_reason(self, name: str, reason: str, kind: str = "Reconciling", within: float = 20) -> dict[str, Any]:
-        """Wait until a condition of a terminal has a reason for the present generation; return the status."""
+    def await_reason(self, name: str, reason: str, kind: str = "Reconciling", within: float = 40) -> dict[str, Any]:
+        """Wait until a condition of a terminal has a reason for the present generation; return that status."""
+        seen: dict[str, Any] = {}
 
         def is_there() -> bool:
             terminal = self.get(name)
@@ -186,15 +188,18 @@ class World:
                 return False
             condition = read_condition(terminal["status"], kind)
             current = condition.get("observedGeneration") == terminal["metadata"]["generation"]
+            seen.update(status=terminal["status"])
             return bool(current and condition["reason"] == reason)
 
         def tell() -> str:
             return json.dumps(self.get(name))
 
         await_true(is_there, f"{kind} of {name} to be {reason}", within, tell, poll_seconds=self.poll_seconds)
-        return self.status(name)
+        # Not as it is by now: it may have gone on.
+        status: dict[str, Any] = seen["status"]
+        return status
 
-    def await_gone(self, name: str, within: float = 20) -> None:
+    def await_gone(self, name: str, within: float = 40) -> None:
         """Wait until a terminal is gone."""
 
         def tell() -> str:

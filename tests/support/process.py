@@ -95,8 +95,8 @@ class CommandProcess(ABC):
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Everything it logged, parsed."""
-        return [json.loads(line) for line in self.told().splitlines() if line.startswith("{")]
+        """All whole lines that it logged, parsed: it may be in the middle of the next one."""
+        return [json.loads(line) for line in self.told().split("\n")[:-1] if line.startswith("{")]
 
     def stop(self) -> int:
         """End it in good order and return its exit code. Stopped is stopped."""

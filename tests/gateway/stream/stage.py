@@ -33,7 +33,7 @@ from controller.tenure import Tenure
 from tests.support.secrecy import look
 
 ENDS = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
-LIMIT = 8.0
+LIMIT = 30.0
 """Seconds that any wait of a test may take."""
 
 
