@@ -29,8 +29,8 @@ SIGNAL: Final = {"type": "signal", "message": "Signal SIGKILL sent to process 2"
 EXITED: Final = {"type": "exited", "message": "Process exited"}
 COMPLETE: Final = {"type": "complete", "exit_code": 137}
 ERROR: Final = {"type": "error", "message": "process would not die"}
-TOO_LONG: Final = 15
-"""Seconds; a kill is waited for for ten."""
+TOO_LONG: Final = 25
+"""Seconds; a kill is waited for for ten, by somebody who may stand still for some."""
 PATIENCE: Final = 3
 """Seconds that a 429 asks for."""
 

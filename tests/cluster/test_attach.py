@@ -92,6 +92,8 @@ class People:
         ):
             status, answer = self.cluster.request("POST", f"{path}/{kind}", body=body)
             assert status == 201, answer
+        for right in rights:
+            self.cluster.await_right(self.world.namespace, account, right)
         return self.cluster.service_account_kubeconfig(self.world.namespace, account)
 
 
@@ -135,6 +137,9 @@ def test_a_kill_that_is_not_proven_in_time_says_what_it_waits_for_and_ends_with_
     name = people.make_terminal()
     people.world.lab.arm_fault({"kind": "status", "status": 500}, route="exec.kill", sprite=name, times=100)
     try:
+        # By somebody else: what an operator that stands still has not tried yet would not be told in so short a time.
+        people.world.patch(name, terminated=True)
+        people.world.await_reason(name, "KillFailed", "Terminated")
         code, told, remarks = people.run("kill", name, "--wait-seconds", "3")
     finally:
         people.world.lab.disarm_faults()

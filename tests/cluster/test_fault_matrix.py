@@ -27,9 +27,9 @@ SLEEP: Final = ("sleep", "100000")
 MANY: Final = 100_000
 COLD_SECONDS: Final = 122.0
 """Cold proves an end 120 s after the session's creation."""
-STALL_SECONDS: Final = 80.0
-"""A token that was refused is tried again after 60 s."""
-SETTLED_SECONDS: Final = 200.0
+STALL_SECONDS: Final = 95.0
+"""A token that was refused is tried again after 60 s; the rest is for a busy machine."""
+SETTLED_SECONDS: Final = 300.0
 KILL_LIMIT_SECONDS: Final = 10.0
 PAUSE_SECONDS: Final = 0.5
 """Between two looks at all combinations, whose bound is `SETTLED_SECONDS`."""
@@ -84,7 +84,7 @@ class Matrix:
             token = {"name": pair.organization}
             self.world.create(pair.name, spriteName=pair.name, tokenSecretRef=token, sessionId=session)
         self.world.start_operator(METADATA_SECONDS="5")
-        await_true(lambda: all(read_phase(item) == "Detached" for item in self.list_items()), "all adoptions", 60)
+        await_true(lambda: all(read_phase(item) == "Detached" for item in self.list_items()), "all adoptions", 120)
 
     def kill_all(self) -> None:
         """Arm the faults, and ask for every end; first for those that take longest."""
@@ -197,7 +197,7 @@ def matrix(cluster: Cluster, namespace: str) -> Iterator[Matrix]:
         emulator.reset()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_no_pair_of_lies_makes_a_false_death_or_loses_what_lives(matrix: Matrix) -> None:
     world = matrix.world
     matrix.set_up()
@@ -220,7 +220,7 @@ def test_no_pair_of_lies_makes_a_false_death_or_loses_what_lives(matrix: Matrix)
         if played.pair.sight is Sight.COLD:
             world.lab.arm_fault({"kind": "status", "status": 502}, sprite=played.pair.name, times=MANY)
     world.start_operator(METADATA_SECONDS="5")
-    await_true(lambda: matrix.find_unproven() == [], "every end", 40, lambda: str(matrix.find_unproven()))
+    await_true(lambda: matrix.find_unproven() == [], "every end", 120, lambda: str(matrix.find_unproven()))
     matrix.expect_truth()
     last = matrix.read_endings()
     assert {ending.reason for ending in last.values()} == {"Confirmed"}

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.sprites
 
 TALK = 'echo ready; while read line; do echo "got $line"; [ "$line" = go ] && exit 5; done'
 """Answers each line, and exits with 5 after the word that asks for it."""
-SOON_SECONDS = 20
+SOON_SECONDS = 40
 
 
 @dataclass
