@@ -526,7 +526,7 @@ def _read_entry(pid: int) -> tuple[ProcessEntry, int] | None:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
     except OSError:
         return None
-    # Without words in the instant in which it becomes another program, and as a zombie: it has a name then, as `ps` says.
+    # It has no words in the instant in which it becomes another program, nor as a zombie, but a name, as `ps` shows.
     argv = tuple(word.decode(errors="replace") for word in words) or (f"[{status['Name']}]",)
     inner = int(status["NSpid"].split()[-1])
     return ProcessEntry(pid, inner, 0, status["State"][0], argv), int(status["PPid"])
