@@ -2,6 +2,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,9 @@ import pytest
 
 from controller.lab.processes import build_tethered_command
 from tests.gateway.doubles import ANNA, NAMESPACE
+from tests.lab.watching import is_alive, list_children
 from tests.support.emulator import EmulatorProcess
+from tests.support.process import await_true
 from tests.support.secrecy import build_sprites_token, look
 
 AGENTTERMINAL = str(Path(sys.executable).with_name("agentterminal"))
@@ -54,11 +57,22 @@ def lab(emulator_process: EmulatorProcess) -> Iterator[EmulatorProcess]:
 
 
 class StandIn:
-    """A gateway as a process."""
+    """A gateway as a process, which is found at one place however often it is killed and started."""
 
     def __init__(self, lab: EmulatorProcess, session: Any, **facts: Any) -> None:
-        self.facts = {"sprites": lab.url, "token": SECRET, "sprite": "box", "session": session, **facts}
-        self.port = 0
+        # Bound without listening, so that nobody else gets this port while there is no gateway.
+        self._place = socket.socket()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self.port = self._place.getsockname()[1]
+        self.facts = {
+            "sprites": lab.url,
+            "token": SECRET,
+            "sprite": "box",
+            "session": session,
+            "port": self.port,
+            **facts,
+        }
         self.start()
 
     def start(self) -> None:
@@ -80,8 +94,7 @@ class StandIn:
         if not line:
             self.process.kill()
             raise RuntimeError(f"The gateway did not start: {self.process.communicate()[1]}")
-        # A gateway that comes back is found where the first was.
-        self.port = self.facts["port"] = int(line)
+        assert int(line) == self.port
 
     def read_line(self) -> str:
         """
@@ -117,6 +130,10 @@ class StandIn:
     def kill(self) -> None:
         self.process.kill()
         look("What a gateway wrote", "".join(self.process.communicate()))
+
+    def close(self) -> None:
+        self.kill()
+        self._place.close()
 
 
 class Window:
@@ -165,6 +182,10 @@ class Window:
         """Wait until the screen shows a text; a line may be wrapped."""
         self.until(lambda: text in "".join(line for line in self.screen.display), text)
 
+    def was_told(self, text: str, times: int = 1) -> None:
+        """Wait for a text that the screen may show for a moment only."""
+        self.until(lambda: self.output.count(text.encode()) >= times, text)
+
     def types(self, text: str | bytes) -> None:
         self.shell.send(text)
 
@@ -201,8 +222,16 @@ class Window:
         assert "echo code=$?." in "".join(self.screen.display)
 
     def close(self) -> None:
+        """Close it, and see that all that ran in it ends, as where a person closes one; closing twice is fine."""
+        ran = [] if self.shell.closed else _list_family(self.shell.pid)
         self.shell.close(force=True)
         look("A person's terminal", self.output)
+        await_true(lambda: not any(map(is_alive, ran)), "all that ran in a window to end")
+
+
+def _list_family(process: int) -> list[int]:
+    children = list_children(process)
+    return [*children, *(one for child in children for one in _list_family(child))]
 
 
 def _plain_environment() -> dict[str, str]:

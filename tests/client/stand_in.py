@@ -72,7 +72,7 @@ class StreamTerminals:
         return None
 
     def look(self, terminal: Terminal) -> Presence:
-        return Presence(held=self.holder is not None, streaming=True)
+        return Presence(held=self.holder is not None and self.holder.ending is None, streaming=True)
 
     async def find_state(self, terminal: Terminal) -> SpriteState | None:
         return SpriteState.RUNNING

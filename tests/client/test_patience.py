@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from controller.client.identity import Presented
 from controller.client.screen import Screen
 from controller.client.settings import AttachTimes
 from controller.client.way import Address
-from controller.clock import SystemClock
+from controller.clock import Clock, SystemClock
 from tests.client.test_screen import read_shown
 
 TIMES = AttachTimes(
@@ -90,12 +91,28 @@ def pipes() -> Iterator[tuple[int, int, int]]:
         os.close(descriptor)
 
 
-async def attach(gateway: Gateway, pipes: tuple[int, int, int]) -> tuple[Farewell, str]:
+class Waits(SystemClock):
+    """A clock on which time passes by waiting alone, however long the machine takes for anything else."""
+
+    def __init__(self) -> None:
+        self.passed = timedelta(0)
+
+    def monotonic(self) -> timedelta:
+        return self.passed
+
+    async def sleep(self, delay: timedelta) -> None:
+        await super().sleep(delay)
+        self.passed += delay
+
+
+async def attach(
+    gateway: Gateway, pipes: tuple[int, int, int], *, clock: Clock | None = None, times: AttachTimes = TIMES
+) -> tuple[Farewell, str]:
     """Attach until the end, and give it with all that was said meanwhile."""
     input_read, error_read, error_write = pipes
-    async with gateway.open() as url, asyncio.timeout(30):
+    async with gateway.open() as url, asyncio.timeout(60):
         screen = Screen(input_read, error_write, error_write)
-        farewell = await Attach(PLAN, Address(url), Nobody(), screen, SystemClock(), TIMES).run()
+        farewell = await Attach(PLAN, Address(url), Nobody(), screen, clock or Waits(), times).run()
     return farewell, os.read(error_read, 65536).decode()
 
 
@@ -106,7 +123,7 @@ async def test_a_gateway_that_lets_in_and_closes_at_once_is_given_up_and_told_on
         await socket.send_str(json.dumps(NOT_READY))
 
     gateway = Gateway(serve)
-    farewell, told = await attach(gateway, pipes)
+    farewell, told = await attach(gateway, pipes, times=replace(TIMES, silence=timedelta(minutes=1)))
 
     assert farewell.exit_code == 255
     assert farewell.sentence.startswith("Given up after 1 s. The operator does not guard this terminal yet.")
@@ -122,14 +139,16 @@ async def test_a_gateway_that_lets_in_and_closes_at_once_is_given_up_and_told_on
 async def test_a_session_that_was_there_makes_patience_new_and_coming_back_takes_nothing_over(
     pipes: tuple[int, int, int],
 ) -> None:
+    clock = Waits()
+
     async def serve(socket: web.WebSocketResponse, number: int) -> None:
         await socket.send_str(json.dumps(SESSION))
-        await socket.send_str(json.dumps(EXIT if number == 4 else NOT_READY))
         # Longer, all in all, than patience lasts.
-        await asyncio.sleep(0 if number == 4 else 0.4)
+        clock.passed += timedelta(seconds=0.4)
+        await socket.send_str(json.dumps(EXIT if number == 4 else NOT_READY))
 
     gateway = Gateway(serve)
-    farewell, told = await attach(gateway, pipes)
+    farewell, told = await attach(gateway, pipes, clock=clock)
 
     assert farewell == Farewell(5)
     assert told.count("You are attached to team-a/one; ctrl-p leaves it.") == 1
@@ -176,8 +195,10 @@ async def test_somebody_who_gives_up_before_there_was_a_session_is_told_so(
 
 
 async def test_a_session_that_lets_itself_be_awaited_is_said_to(pipes: tuple[int, int, int]) -> None:
+    _, error_read, _ = pipes
+
     async def serve(socket: web.WebSocketResponse, _: int) -> None:
-        await asyncio.sleep(0.5)
+        await asyncio.to_thread(select.select, [error_read], [], [], 20)
         await socket.send_str(json.dumps(SESSION))
         await socket.send_str(json.dumps(EXIT))
 

@@ -13,6 +13,7 @@ import pytest
 
 from controller.client.restorer import read_mode, render_mode
 from tests.client.conftest import LIMIT, ROOT
+from tests.client.test_screen import read_shown
 from tests.lab.watching import is_alive, list_children, read_command, read_stat
 from tests.support.process import await_true
 
@@ -49,14 +50,11 @@ class Desk:
             lambda: "restorer.py" in " ".join(read_command(self.beside)) and _ignores(self.beside),
             "whoever waits beside to hear no signal",
         )
-        assert self.read() == SHOWN
+        self.shows(SHOWN)
 
-    def read(self) -> bytes:
-        """What was shown by now."""
-        shown = b""
-        while select.select([self.ours], [], [], 0.05)[0]:
-            shown += os.read(self.ours, 1000)
-        return shown
+    def shows(self, shown: bytes) -> None:
+        """Wait until so much was shown since the last time, and see that it is this and no more."""
+        assert read_shown(self.ours, shown) == shown
 
     def until_all_ended(self) -> None:
         self.client.wait(timeout=LIMIT)
@@ -95,7 +93,7 @@ def test_a_killed_client_leaves_its_mode_its_screen_and_what_was_typed_for_the_o
     desk.until_all_ended()
 
     assert termios.tcgetattr(desk.theirs) == desk.mode
-    assert desk.read() == UNDONE + b"\r\n"
+    desk.shows(UNDONE + b"\r\n")
     assert not select.select([desk.theirs], [], [], 0)[0]
 
 
@@ -109,7 +107,7 @@ def test_a_mode_that_somebody_has_set_meanwhile_stays(desk: Desk) -> None:
 
     # As Linux gives it back: the numbers for the end of a read are numbers by now.
     assert termios.tcgetattr(desk.theirs)[:4] == edits[:4]
-    assert desk.read() == UNDONE
+    desk.shows(UNDONE)
 
 
 def test_no_signal_that_is_meant_for_the_client_ends_what_waits_for_its_end(desk: Desk) -> None:
@@ -132,7 +130,7 @@ def test_a_client_that_leaves_by_itself_needs_nobody_and_leaves_nobody(desk: Des
     # It was waited for, so it is not even a zombie.
     assert not is_alive(desk.beside)
     assert termios.tcgetattr(desk.theirs) == desk.mode
-    assert desk.read() == UNDONE + b"\r\n"
+    desk.shows(UNDONE + b"\r\n")
 
 
 def test_a_terminal_that_is_gone_is_left_at_once(desk: Desk) -> None:

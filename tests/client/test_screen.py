@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller.client.screen import Modes, Screen
+from tests.client.conftest import LIMIT
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_what_was_typed_for_the_other_side_and_not_read_does_not_run_in_ones_own
     ours, theirs = terminal
     with Screen(theirs, theirs, theirs).raw():
         os.write(ours, b"rm -rf build\n")
-        assert select.select([theirs], [], [], 5)[0]
+        assert select.select([theirs], [], [], LIMIT)[0]
 
     assert not select.select([theirs], [], [], 0)[0]
 
@@ -125,10 +126,10 @@ def test_the_size_of_the_window_is_read_and_none_is_made_up(terminal: tuple[int,
     assert screen.read_size() == (120, 40)
 
 
-def read_shown(ours: int) -> bytes:
-    """All that was written to the terminal by now; it may come in pieces."""
+def read_shown(ours: int, awaited: bytes = b"") -> bytes:
+    """All that was written to the terminal by now, as much as is awaited at least; it may come late and in pieces."""
     shown = b""
-    while select.select([ours], [], [], 0.1)[0]:
+    while select.select([ours], [], [], 0.1 if len(shown) >= len(awaited) else LIMIT)[0]:
         shown += os.read(ours, 1000)
     return shown
 
@@ -152,7 +153,7 @@ async def test_what_is_said_stands_on_a_line_of_its_own_and_so_does_what_comes_a
         screen.tell("Gone.")
         await screen.write(b"prompt")
 
-    assert read_shown(ours) == shown
+    assert read_shown(ours, shown) == shown
 
 
 async def test_a_shell_that_has_ended_its_line_gets_no_other(terminal: tuple[int, int]) -> None:
@@ -162,4 +163,4 @@ async def test_a_shell_that_has_ended_its_line_gets_no_other(terminal: tuple[int
     with screen.raw():
         await screen.write(b"exit\r\n")
 
-    assert read_shown(ours) == b"exit\r\n\x1b[0m"
+    assert read_shown(ours, b"exit\r\n\x1b[0m") == b"exit\r\n\x1b[0m"

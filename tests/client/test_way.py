@@ -64,6 +64,7 @@ async def test_a_port_forward_is_spoken_to_by_the_gateways_own_name_and_made_ane
     )
 
     assert await way.reach() == await way.reach() == Reached("https://gw.infra.svc:8443", 4711)
+    await_true(lambda: len(kubectl.living()) <= 1, "the first kubectl to end")
     assert len(kubectl.living()) == 1
     await way.aclose()
     await way.aclose()
@@ -116,7 +117,7 @@ def stand_in(lab: EmulatorProcess, session: Any) -> Iterator[Callable[..., Stand
 
     yield make
     for one in made:
-        one.kill()
+        one.close()
 
 
 def find_client(window: Window) -> int:
