@@ -10,7 +10,8 @@ import base64
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -171,6 +172,13 @@ class Tab:
         self.page.on("request", lambda request: self.addresses.append(request.url))
         self.page.on("websocket", lambda socket: self.addresses.append(socket.url))
         self.page.on("console", lambda message: self.said.append(f"{message.location} {message.text}"))
+
+    def until(self, is_true: Callable[[], bool]) -> None:
+        """Wait for what the browser says by itself, which comes while Playwright waits for something."""
+        end = time.monotonic() + SOON_MS / 1000
+        while not is_true():
+            assert time.monotonic() < end, self
+            self.page.wait_for_timeout(20)
 
     def ask(self, address: str, token: str | None) -> dict[str, Any]:
         answer: dict[str, Any] = self.page.evaluate("([address, token]) => ask(address, token)", [address, token])

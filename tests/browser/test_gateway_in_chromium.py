@@ -200,8 +200,8 @@ def test_a_page_is_told_of_a_takeover_and_of_a_patch_by_hand(
         assert told["closed"] == {"code": code, "reason": reason, "wasClean": True}
         assert told["events"][-2:] == ["closed", "close"]
         assert (told["texts"][-1]["code"], told["texts"][-1]["reason"]) == (code, reason)
-    await_true(lambda: doors.list_ends(name) == [4001, 4003], "both ends to be logged", 10)
-    await_true(lambda: "socket" not in doors.site.world.status(name), "the lock to be cleared", 10)
+    await_true(lambda: doors.list_ends(name) == [4001, 4003], "both ends to be logged")
+    await_true(lambda: "socket" not in doors.site.world.status(name), "the lock to be cleared")
     assert doors.site.received(name) == b"from bert\n"
 
 
@@ -218,7 +218,9 @@ def test_no_token_is_in_an_address_in_what_the_browser_remembers_or_in_the_gatew
     socket.types("hello\n")
     socket.sees("hello")
 
-    # Playwright's own word comes a little after the page's.
+    # Playwright's own word comes a little after the page's, and so does the browser's in its console.
+    tab.until(lambda: {doors.address(name), doors.address(name).replace("http:", "ws:")} <= set(tab.addresses))
+    tab.until(lambda: any(f"{name}/attach" in line for line in tab.said))
     addresses = [socket.tell()["url"], tab.page.url, *tab.addresses]
     entries = tab.page.evaluate("performance.getEntries().map((entry) => entry.toJSON())")
     kept = tab.page.evaluate("[document.cookie, document.referrer, JSON.stringify({ ...localStorage })]")

@@ -469,7 +469,7 @@ def test_a_closed_queue_hands_out_nothing_new(queue: WorkQueue, clock: HandClock
 async def test_a_closed_queue_is_finished_at_once_where_nobody_works(queue: WorkQueue) -> None:
     queue.add("waiting")
     queue.close()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(10):
         await queue.wait_finished()
 
 

@@ -41,7 +41,7 @@ def run_script(folder: Path, script: bytes, *, env: dict[str, str] | None = None
     path = folder / f"aterm-{NONCE}"
     path.write_bytes(script)
     return subprocess.run(
-        ["/bin/sh", path], capture_output=True, check=False, env=env or {"PATH": os.environ["PATH"]}, timeout=10
+        ["/bin/sh", path], capture_output=True, check=False, env=env or {"PATH": os.environ["PATH"]}, timeout=30
     )
 
 
