@@ -132,10 +132,12 @@ def test_a_process_that_works_has_cost_cpu_and_memory_and_one_that_waits_has_not
 def test_the_cpu_of_a_process_is_its_own_time_and_that_of_its_system_calls() -> None:
     for _ in range(20_000):
         Path("/proc/self/stat").stat()
-    own = os.times()
+    before = os.times()
+    own = read_cpu(os.getpid()).total_seconds()
+    after = os.times()
 
-    assert own.system > 0
-    assert read_cpu(os.getpid()).total_seconds() == pytest.approx(own.user + own.system, abs=0.03)
+    assert before.system > 0
+    assert before.user + before.system - 0.03 <= own <= after.user + after.system + 0.03
 
 
 def test_what_a_process_costs_keeps_the_machine_busy() -> None:
@@ -179,18 +181,21 @@ async def test_every_item_is_sent_once_by_no_more_than_the_clients() -> None:
 
 async def test_a_steady_pace_does_not_wait_for_answers() -> None:
     clock = SystemClock()
+    all_sent = asyncio.Event()
 
     async def send(item: int) -> None:
+        if item == 10:
+            all_sent.set()
+        # Whoever waited for an answer would wait for ever.
+        await all_sent.wait()
         await clock.sleep(timedelta(milliseconds=200))
 
-    began = clock.monotonic()
-    asked = await send_at_pace(range(11), send, per_second=100, clock=clock)
-    took = clock.monotonic() - began
+    async with asyncio.timeout(30):
+        asked = await send_at_pace(range(11), send, per_second=100, clock=clock)
 
     assert list(asked) == list(range(11))
     assert asked[10].sent - asked[0].sent >= timedelta(milliseconds=99)
     assert all(one.answered - one.sent >= timedelta(milliseconds=199) for one in asked.values())
-    assert timedelta(milliseconds=299) <= took < timedelta(seconds=1.5)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -265,7 +266,8 @@ async def test_the_controller_manager_is_built_only_when_it_is_asked_for(bench: 
 async def test_a_broken_download_leaves_nothing_and_go_is_tried(bench: Bench, download: str) -> None:
     bench.install_setup_envtest(download=download)
     bench.install_go()
-    hasty = replace(bench.settings, download_within=timedelta(seconds=1))
+    # Only what hangs has to be hurried: Go may take as long as well.
+    hasty = replace(bench.settings, download_within=timedelta(seconds=4)) if "sleep" in download else bench.settings
     found = await bench.find(settings=hasty)
     assert found.origin is Origin.BUILD
     assert bench.list_cache() == [f"{bench.cache.key}/etcd", f"{bench.cache.key}/kube-apiserver"]
@@ -276,8 +278,13 @@ async def test_a_hanging_setup_envtest_does_not_stop_the_search(bench: Bench) ->
     pids = bench.folder / "pids"
     bench.install_setup_envtest(installed=f"echo $$ >> {pids}; sleep 300", download="exit 2")
     bench.install_go()
-    hasty = replace(bench.settings, ask_within=timedelta(milliseconds=300))
-    assert (await bench.find(settings=hasty)).origin is Origin.BUILD
+    for seconds in (0.3, 3, 30):
+        hasty = replace(bench.settings, ask_within=timedelta(seconds=seconds))
+        assert (await bench.find(settings=hasty)).origin is Origin.BUILD
+        # On a busy machine the time may be over before it has begun.
+        if pids.exists() and pids.read_text().strip():
+            break
+        shutil.rmtree(bench.cache.folder)
     await until_gone(*map(int, pids.read_text().split()))
 
 

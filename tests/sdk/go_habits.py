@@ -248,7 +248,7 @@ class GoHabits:
 
     async def _probe_control(self, name: str) -> bool:
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(20):
                 socket = await self._http.ws_connect(
                     f"{self._url}/{name}/control",
                     headers={**self._headers, "User-Agent": "sprites-go-sdk/1.0"},

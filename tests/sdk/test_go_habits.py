@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -10,12 +11,19 @@ import aiohttp
 import pytest
 
 from tests.lab.emulator.talking import wait_until
+from tests.lab.watching import until
 from tests.sdk.go_habits import GoHabits, Refused, is_active
 from tests.support.emulator import EmulatorProcess
 
 pytestmark = pytest.mark.sprites
 
 QUICK = timedelta(seconds=0.05)
+UNTIL_TOUCHED = ("sh", "-c", "until [ -e go ]; do sleep 0.05; done; echo done")
+
+
+def touch(emulator: EmulatorProcess) -> None:
+    """Let it go."""
+    (Path(emulator.sprite("my-sprite")["home"]) / "go").touch()
 
 
 @pytest.fixture
@@ -116,7 +124,8 @@ async def test_it_tells_its_size_directly_after_the_connect(client: GoHabits) ->
 async def test_it_loses_what_comes_after_an_early_exit(client: GoHabits, emulator: EmulatorProcess) -> None:
     """The careless half of its habits: output that a client of ours has to wait for."""
     emulator.switch(text_exit="early")
-    script = "echo soon; read line; (sleep 0.2; echo late) & exit 3"
+    # It never comes while we listen.
+    script = "echo soon; read line; (until [ -e go ]; do sleep 0.1; done; echo late) & exit 3"
     async with client.start("my-sprite", "sh", "-c", script, typing=True) as command:
         await command.read_until(b"soon\n")
         await command.write(b"\n")
@@ -155,19 +164,29 @@ async def test_it_probes_for_control_connections_once_and_does_without(
 # --- keepalive --------------------------------------------------------------------------------------------------------
 
 
-async def test_every_ping_of_its_is_answered(pinging: GoHabits) -> None:
-    async with pinging.start("my-sprite", "sleep", "0.5") as command:
-        assert await command.wait() == 0
-    assert command.pongs >= 3
+async def test_every_ping_of_its_is_answered(pinging: GoHabits, emulator: EmulatorProcess) -> None:
+    async with (
+        pinging.start("my-sprite", *UNTIL_TOUCHED) as command,
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = group.create_task(command.wait())
+        await until(lambda: command.pongs >= 3)
+        touch(emulator)
+        assert await waiting == 0
 
 
 async def test_a_server_that_pings_gets_no_pong_and_keeps_the_socket(
     client: GoHabits, emulator: EmulatorProcess
 ) -> None:
     emulator.switch(server_ping_seconds=0.05)
-    async with client.start("my-sprite", "sh", "-c", "sleep 0.5; echo done") as command:
-        assert await command.wait() == 0
-    assert command.pings_left_unanswered >= 3
+    async with (
+        client.start("my-sprite", *UNTIL_TOUCHED) as command,
+        asyncio.TaskGroup() as group,
+    ):
+        waiting = group.create_task(command.wait())
+        await until(lambda: command.pings_left_unanswered >= 3)
+        touch(emulator)
+        assert await waiting == 0
     assert command.stdout == b"done\n"
 
 

@@ -293,7 +293,7 @@ def test_a_kill_that_names_no_signal_takes_the_grace_it_names_and_then_kills(
     assert events[0]["signal"] == "SIGTERM"
     assert events[-1]["exitCode"] == 137
     assert sent(emulator, "exec.kill") == [("timeout", "300ms")]
-    assert emulator.processes("my-sprite") == []
+    wait_until(lambda: emulator.processes("my-sprite"), lambda found: found == [])
 
 
 def test_it_kills_by_the_signal_it_names(flow: Flow, emulator: EmulatorProcess) -> None:

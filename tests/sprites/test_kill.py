@@ -293,11 +293,11 @@ async def test_a_trickle_of_bytes_does_not_extend_the_limit(
     make_client: MakeClient, token: Token, reports: list[CallReport]
 ) -> None:
     script: list[bytes | Do] = [chunk(lines(SIGNAL)), Do.WAIT]
-    async with serve_raw(CHUNKED, *script * 100) as raw:
+    async with serve_raw(CHUNKED, *script * 1000) as raw:
         with pytest.raises(TimedOut, match=r"longer than 0\.3 s"):
             await kill(make_client(raw.url, **SHORT), token)
 
-    assert timedelta(milliseconds=250) < reports[0].duration < timedelta(seconds=2)
+    assert timedelta(milliseconds=250) < reports[0].duration < timedelta(seconds=20)
 
 
 @pytest.mark.case("K12")
@@ -402,7 +402,7 @@ async def test_a_term_that_ends_while_the_kill_waits_for_a_connection_stops_it(
     tenure = Tenure(1)
     async with asyncio.TaskGroup() as group:
         first = group.create_task(kill(client, token))
-        await asyncio.wait_for(arrived.wait(), 5)
+        await asyncio.wait_for(arrived.wait(), 30)
         second = group.create_task(_catch(client.kill_session(token, "s", "2", tenure=tenure, cause=Cause.KILL)))
         for _ in range(20):
             await asyncio.sleep(0)

@@ -141,7 +141,7 @@ async def test_the_lingering_of_the_server_is_not_waited_for(
 
     assert (await run(client, token)).exit_code == 0
 
-    assert clock.monotonic() - began < timedelta(seconds=2)
+    assert clock.monotonic() - began < timedelta(seconds=15)
     release.set()
 
 

@@ -62,10 +62,15 @@ class Sandbox:
                 self._known.add((pid, read_start(pid)))
 
     def _look(self) -> None:
-        for tokens in self.temporary.rglob("tokens.csv"):
-            learn(Kind.ADMINISTRATOR, tokens.read_text().split(",")[0])
-        for log in self.temporary.rglob("*.log"):
-            look_at_file(f"The {log.name} of a command", log)
+        there = [path for path in list_below(self.temporary) if path.name == "tokens.csv" or path.suffix == ".log"]
+        for tokens in there:
+            # It may be on its way out, and its folder with it.
+            with contextlib.suppress(FileNotFoundError):
+                if tokens.name == "tokens.csv":
+                    learn(Kind.ADMINISTRATOR, tokens.read_text().split(",")[0])
+        for log in there:
+            if log.suffix == ".log":
+                look_at_file(f"The {log.name} of a command", log)
 
     @property
     def known(self) -> int:
@@ -79,13 +84,18 @@ class Sandbox:
 
     def find_files(self) -> list[str]:
         """Name every file and folder that is there."""
-        return sorted(str(path) for folder in (self.temporary, self.home) for path in folder.rglob("*"))
+        return sorted(str(path) for folder in (self.temporary, self.home) for path in list_below(folder))
 
     async def expect_nothing_left(self) -> None:
         """Wait until no process and no file is left."""
         with contextlib.suppress(TimeoutError):
             await until(lambda: not self.find_alive() and not self.find_files(), within_seconds=20)
         assert (self.find_alive(), self.find_files()) == ([], [])
+
+
+def list_below(folder: Path) -> list[Path]:
+    """All that is in a folder; one that somebody removes meanwhile is no error, as it is for `rglob`."""
+    return [Path(place, name) for place, folders, files in os.walk(folder) for name in (*folders, *files)]
 
 
 def find_descendants(process: int) -> Iterator[int]:
@@ -142,7 +152,8 @@ class Running:
     async def end(self, number: signal.Signals) -> int:
         """Send a signal to this process alone, and return the exit code."""
         self.sandbox.remember(self.process.pid)
-        self.process.send_signal(number)
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
         return await self.read_to_end()
 
 

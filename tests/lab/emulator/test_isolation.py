@@ -1,9 +1,11 @@
 """What a session is in each kind of isolation, and that nothing outlives the emulator."""
 
+import asyncio
 import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +35,10 @@ def run_command(*options: str, env: dict[str, str] | None = None) -> "subprocess
     """Run a command that is expected to fail at once."""
     command = [AGENTTERMINAL, "sprites-emulator", *options]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+
+
+def list_names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
 
 
 @pytest.fixture(params=["--user-namespace", "--plain", "--records"])
@@ -164,6 +170,25 @@ async def test_the_emulator_runs_in_a_loop_of_ours() -> None:
         await talk.hear()
         assert await talk.hear() == b"\x01hi\n"
     await emulator.stop()
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cancelled = 0
+    for turns in range(100):
+        emulator = Emulator(EmulatorSettings(isolation=Isolation.RECORDS))
+        async with asyncio.TaskGroup() as group:
+            starting = group.create_task(emulator.start())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            has_started = starting.done()
+            starting.cancel()
+        if has_started:
+            await emulator.stop()
+            break
+        cancelled += 1
+        assert list_names(tmp_path) == []
+    assert cancelled >= 3
 
 
 def test_two_emulators_do_not_know_each_other(emulator: EmulatorProcess) -> None:
