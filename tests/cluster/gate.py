@@ -120,6 +120,8 @@ class Gate:
         self._numbers = count()
         self.port = 0
         self.requests: list[Request] = []
+        self.answered: set[int] = set()
+        """The numbers of those whose answers have gone through to their ends."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -294,8 +296,7 @@ class Gate:
         forth = _relay(line.reader, to_upstream if line.is_upgrade else None)
         await _is_first(back, forth)
 
-    @staticmethod
-    async def _send_back(line: _Line, upstream: asyncio.StreamReader, hold: Hold | None) -> None:
+    async def _send_back(self, line: _Line, upstream: asyncio.StreamReader, hold: Hold | None) -> None:
         """Pass the answer on, or keep it back as a hold says."""
         if hold is not None and hold.at is At.AFTER:
             answer = await (upstream.readuntil(b"\r\n\r\n") if line.is_upgrade else upstream.read())
@@ -308,6 +309,7 @@ class Gate:
             hold.reached.set()
             await hold.released.wait()
         await _relay(upstream, line.writer)
+        self.answered.add(line.request.number)
         if not line.is_upgrade:
             line.writer.close()
             await line.writer.wait_closed()

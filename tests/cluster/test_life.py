@@ -8,12 +8,23 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.gate import At, Gate
+from tests.cluster.stage import is_session_list
 from tests.support.emulator import Lab
 from tests.support.operator import World
 from tests.support.process import await_true
 from tests.support.secrecy import Kind, secret
 
 STUBBORN = ("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+
+
+def terminals(world: World) -> list[dict[str, Any]]:
+    """
+    The sessions with a terminal that live.
+
+    Some seconds after a deletion a command without one looks for what was left behind.
+    """
+    return [session for session in world.live() if session["tty"]]
 
 
 def adopt(world: World, name: str, session: dict[str, Any], **spec: Any) -> None:
@@ -49,7 +60,7 @@ def test_a_session_of_another_creation_is_left_alone(world: World) -> None:
     world.await_reason("one", "SessionNotOurs", "Stalled")
     world.delete("one")
     world.await_gone("one")
-    assert len(world.live()) == 1
+    assert len(terminals(world)) == 1
 
 
 def test_a_session_that_is_not_there_stalls_without_a_launch_and_launches_with_one(world: World) -> None:
@@ -76,7 +87,7 @@ def test_of_two_objects_on_one_session_the_second_is_stalled_and_ends_nothing(wo
     world.await_reason("second", "SessionTaken", "Terminated")
     world.delete("second")
     world.await_gone("second")
-    assert len(world.live()) == 1
+    assert len(terminals(world)) == 1
 
 
 def test_the_second_object_adopts_once_the_owner_has_let_go(world: World) -> None:
@@ -308,18 +319,20 @@ def test_a_terminal_that_never_had_a_session_terminates_without_a_call(world: Wo
 def test_an_error_line_fails_the_kill_until_it_is_gone_and_stages_are_written(world: World) -> None:
     session = world.lab.start_session("box", *STUBBORN)
     adopt(world, "one", session)
-    world.lab.arm_fault({"kind": "error-line", "undone": True}, route="exec.kill", times=3)
+    world.lab.arm_fault({"kind": "error-line", "undone": True}, route="exec.kill", times=1000)
 
     world.patch("one", terminated=True)
     status = world.await_reason("one", "KillFailed", "Terminated")
     assert status["kill"]["attempts"] == 3
     assert "deletionPolicy: Orphan" in json.dumps(status)
     assert status["phase"] == "Terminating"
+    world.lab.disarm_faults()
 
     world.await_reason("one", "Confirmed", "Terminated")
+    # That they are no longer than that is seen without a clock, by tests/plan/test_kill.py.
     times = [entry["time"] for entry in world.lab.requests(route="exec.kill")]
-    assert 0.5 <= times[1] - times[0] < 0.9
-    assert 1.0 <= times[2] - times[1] < 1.5
+    assert times[1] - times[0] >= 0.5
+    assert times[2] - times[1] >= 1.0
     assert world.live() == []
 
 
@@ -333,7 +346,7 @@ def test_deletion_waits_for_the_proof_and_then_lets_go(world: World) -> None:
     world.delete("one")
     world.await_gone("one")
 
-    assert world.live() == []
+    assert terminals(world) == []
     assert len(world.lab.requests(route="exec.kill")) == 1
 
 
@@ -344,7 +357,7 @@ def test_deletion_with_orphan_lets_go_and_leaves_the_session(world: World) -> No
     world.delete("one")
     world.await_gone("one")
 
-    assert [entry["id"] for entry in world.live()] == [session["id"]]
+    assert [entry["id"] for entry in terminals(world)] == [session["id"]]
     assert world.lab.requests(route="exec.kill") == []
 
 
@@ -358,7 +371,7 @@ def test_orphan_frees_an_object_whose_kill_cannot_be_confirmed(world: World) -> 
     world.patch("one", deletionPolicy="Orphan")
 
     world.await_gone("one")
-    assert len(world.live()) == 1
+    assert len(terminals(world)) == 1
 
 
 def test_a_suspended_terminal_starts_nothing_and_can_be_deleted(world: World) -> None:
@@ -402,15 +415,18 @@ def test_nothing_is_written_at_rest_nor_after_a_restart(world: World) -> None:
 
 def test_a_status_never_lands_on_a_successor_of_the_same_name(world: World) -> None:
     session = world.lab.start_session("box", *STUBBORN)
-    world.lab.arm_fault({"kind": "delay", "seconds": 1.5}, route="exec.list", times=1)
-    world.create("one", sessionId=session["id"])
-    await_true(lambda: bool(world.lab.requests(cause="adopt")), "the look for the session")
-    world.delete("one")
-    world.create("one", sessionId="9999")
+    with Gate(world.lab.url) as gate:
+        world.sprites_url = gate.url
+        world.start_operator()
+        look = gate.hold(is_session_list, At.AFTER)
+        world.create("one", sessionId=session["id"])
+        look.await_reached()
+        world.delete("one")
+        world.create("one", sessionId="9999")
+        look.release()
 
-    world.await_reason("one", "SessionNotFound", "Stalled")
-
-    assert "session" not in world.status("one")
+        status = world.await_reason("one", "SessionNotFound", "Stalled")
+        assert "session" not in status
 
 
 def test_the_operator_ends_in_good_order_and_says_so(world: World) -> None:
@@ -439,7 +455,7 @@ def test_a_finalizer_that_somebody_took_off_comes_back_and_guards_the_deletion(w
     await_true(lambda: has_finalizer(world, "one"), "the finalizer to be back")
     world.delete("one")
     world.await_gone("one")
-    assert world.live() == []
+    assert terminals(world) == []
 
 
 def has_finalizer(world: World, name: str) -> bool:

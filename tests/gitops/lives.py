@@ -22,7 +22,7 @@ Pick = Callable[[list[State]], State]
 
 SLEEP: Final = ["sleep", "600"]
 LAUNCH: Final[Mapping[str, Any]] = {"command": SLEEP}
-LEAVE_ONE: Final[Mapping[str, Any]] = {"command": ["sh", "-c", "setsid sleep 20 & exec sleep 600"]}
+LEAVE_ONE: Final[Mapping[str, Any]] = {"command": ["sh", "-c", "setsid sleep 600 & exec sleep 600"]}
 
 DONE: Final = Words(Word.CURRENT, Health.HEALTHY)
 WORKING: Final = Words(Word.IN_PROGRESS, Health.PROGRESSING)
@@ -232,7 +232,8 @@ class _Play:
     def _await_begun(self) -> None:
         for name in ("detached", "running", "terminating", "terminated", "deleting", "deleted", "suspended-alive"):
             self._world.await_reason(name, "Detached")
-        for name in ("leftovers", "lost"):
+        # A look that is asked for before there is a session would not find its end.
+        for name in ("leftovers", "lost", "exit-unseen"):
             self._world.await_reason(name, "Detached")
         self._world.await_reason("reap-owed", "Running")
         self._world.await_reason("held", "HoldActive", "Held")

@@ -83,11 +83,11 @@ def test_kubectl_describe_tells_the_story_of_a_life(lives: Lives, stand: World, 
         rows = [line.split() for line in events.splitlines()]
         return tuple((row[0], row[1]) for row in rows if row and row[0] in {"Normal", "Warning"})
 
-    await_true(lambda: read_story() == STORIES[name], f"the story of {name}", 15, lambda: str(read_story()))
+    await_true(lambda: read_story() == STORIES[name], f"the story of {name}", tell=lambda: str(read_story()))
 
 
 def test_the_end_of_a_deleted_object_is_told_as_well(lives: Lives, stand: World) -> None:
     def read_reasons() -> list[str]:
         return [event["reason"] for event in sorted(stand.events("deleted"), key=lambda event: event["eventTime"])]
 
-    await_true(lambda: read_reasons() == ["Launched", "Confirmed"], "the events", 15, lambda: str(read_reasons()))
+    await_true(lambda: read_reasons() == ["Launched", "Confirmed"], "the events", tell=lambda: str(read_reasons()))

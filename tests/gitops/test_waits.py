@@ -153,13 +153,13 @@ def test_real_kubectl_waits_while_the_operator_is_away(stand: World) -> None:
     merge = "application/merge-patch+json"
     patch = {"status": {"observedGeneration": 1, "conditions": conditions}}
     assert stand.cluster.request("PATCH", f"{path}/alone/status", body=patch, content_type=merge)[0] == 200
-    words = ("wait", "aterm/alone", f"--namespace={name}", "--for=condition=Ready", "--timeout=1s")
-    stand.cluster.kubectl(*words)
+    words = ("wait", "aterm/alone", f"--namespace={name}", "--for=condition=Ready")
+    stand.cluster.kubectl(*words, "--timeout=30s")
 
     edit = {"spec": {"idleTimeoutSeconds": 3600}}
     assert stand.cluster.request("PATCH", f"{path}/alone", body=edit, content_type=merge)[0] == 200
 
-    waited = stand.cluster.kubectl(*words, check=False)
+    waited = stand.cluster.kubectl(*words, "--timeout=1s", check=False)
     assert waited.code != 0
     assert "timed out" in waited.stderr
 
