@@ -12,6 +12,8 @@ from tests.support.operator import World, read_condition
 from tests.support.process import await_true
 
 QUICK = {"expireSeconds": 30, "refreshSeconds": 5}
+LASTING = {"expireSeconds": 120, "refreshSeconds": 5}
+"""As quick, and there for as long as a busy machine may need to start an operator."""
 
 
 def tasks(world: World) -> list[dict[str, Any]]:
@@ -83,7 +85,7 @@ def test_a_hold_is_refreshed_before_it_expires(world: World) -> None:
     create_held(world, "one", hold=QUICK)
     first = tasks(world)[0]["expires_at"]
 
-    await_true(lambda: tasks(world)[0]["expires_at"] > first, "a refresh", within=10)
+    await_true(lambda: tasks(world)[0]["expires_at"] > first, "a refresh", within=25)
     assert len(tasks(world)) == 1
 
 
@@ -118,7 +120,7 @@ def test_a_dead_operator_leaves_no_hold_beyond_its_expiry(cluster: Cluster, name
 
 
 def test_a_restart_makes_neither_a_gap_nor_a_second_task(world: World) -> None:
-    create_held(world, "one", hold=QUICK)
+    create_held(world, "one", hold=LASTING)
     before = tasks(world)[0]
     assert world.operator is not None
     world.operator.kill()
@@ -143,10 +145,10 @@ def test_a_hold_that_was_not_wanted_any_more_during_an_outage_is_removed_after_i
 
 def test_an_idle_terminal_is_let_go_by_itself(world: World) -> None:
     once = {"command": ["sh", "-c", "echo hello; exec sleep 600"]}
-    create_held(world, "one", attached=None, hold=QUICK, launch=once)
-    assert world.status("one")["hold"]["cause"] == "Activity"
+    status = create_held(world, "one", attached=None, hold=QUICK, launch=once)
+    assert status["hold"]["cause"] == "Activity"
 
-    world.await_reason("one", "NotHeld", "Held", within=30)
+    world.await_reason("one", "NotHeld", "Held", within=60)
 
     assert tasks(world) == []
 
@@ -173,12 +175,25 @@ def mark_activity(world: World, name: str) -> None:
     assert status == 200
 
 
+PAUSES = 5
+"""Whoever saw the sprite run a moment ago may call it once more, and wakes it."""
+
+
+def await_looks(world: World) -> None:
+    """Wait until the operator knows what the sprite is now: a look begins when the one before it was taken in."""
+    since = time.time()
+    await_true(lambda: len(world.lab.requests(cause="metadata", after=since)) >= 3, "looks at the sprite")
+
+
 @pytest.mark.case("U8")
 def test_a_paused_sprite_is_never_woken_for_a_hold(world: World) -> None:
     create_held(world, "one", hold=QUICK)
-    world.start_operator(METADATA_SECONDS="5")
-    world.lab.set_state("box", "warm")
-    await_true(lambda: bool(world.lab.requests(cause="metadata", after=time.time() - 1)), "a look at the sprite")
+    world.start_operator(METADATA_SECONDS="1")
+    for _ in range(PAUSES):
+        world.lab.set_state("box", "warm")
+        await_looks(world)
+        if world.lab.sprite("box")["true_status"] == "warm":
+            break
     world.lab.clear_requests()
 
     time.sleep(12)

@@ -45,6 +45,16 @@ def read_count(world: World, result: str) -> float:
     return next(float(line.removeprefix(name)) for line in world.operator.read("metrics").splitlines() if name in line)
 
 
+def await_counts(world: World, **wanted: int) -> None:
+    """Wait until findings have been counted, which they are once they were told."""
+    wanted = {result.rstrip("_"): count for result, count in wanted.items()}
+
+    def read_counts() -> dict[str, float]:
+        return {result: read_count(world, result) for result in wanted}
+
+    await_true(lambda: read_counts() == wanted, f"{wanted} to be counted", tell=lambda: str(read_counts()))
+
+
 def tell_leftovers(world: World, name: str) -> list[str]:
     """The notes of the Events about leftovers."""
     return [event["note"] for event in world.events(name) if event["reason"] == "LeftoversFound"]
@@ -52,22 +62,21 @@ def tell_leftovers(world: World, name: str) -> list[str]:
 
 def await_note(world: World, name: str) -> str:
     """Wait for the one Event about leftovers, and give its note."""
-    await_true(lambda: len(tell_leftovers(world, name)) == 1, f"an Event about {name}", 25)
+    await_true(lambda: len(tell_leftovers(world, name)) == 1, f"an Event about {name}", 40)
     return tell_leftovers(world, name)[0]
 
 
 def test_what_left_the_terminals_process_group_is_reported_with_the_proof_and_left_alone(world: World) -> None:
     world.create("server", **launch(SERVER))
     world.create("job", **launch(JOB))
-    world.create("reaped", **launch(SERVER, idleTimeoutSeconds=2))
+    world.create("reaped", **launch(SERVER))
     world.create("quiet", **launch(QUIET))
     adopted = world.lab.start_session("box", "sh", "-c", f"setsid sleep 98765433 & {JOB}")
     clean = world.lab.start_session("box", "sh", "-c", "setsid sleep 98765434 & exec sleep 600")
     world.create("adopted", sessionId=adopted["id"])
     world.create("clean", sessionId=clean["id"])
-    world.await_reason("reaped", "Reaped", "SessionLive")
     names = ("server", "job", "adopted", "quiet", "clean")
-    for name in names:
+    for name in (*names, "reaped"):
         world.await_reason(name, "Detached")
     counts = {98765431: 2, 98765432: 2, 98765433: 1, 98765434: 1}
     # A job becomes its command a moment after its session is seen.
@@ -76,16 +85,16 @@ def test_what_left_the_terminals_process_group_is_reported_with_the_proof_and_le
     )
     sleepers = {seconds: find_sleepers(world, seconds) for seconds in counts}
 
+    world.patch("reaped", idleTimeoutSeconds=1)
     for name in names:
         world.patch(name, terminated=True)
-    told = {}
+    told = {"reaped": world.await_reason("reaped", "Reaped", "SessionLive")}
     for name in ("server", "job", "adopted"):
         told[name] = world.await_reason(name, "LeftoversFound", "Terminated")
         assert read_condition(told[name], "Terminated")["status"] == "True"
         assert read_condition(told[name], "Ready")["status"] == "True"
     for name in ("quiet", "clean"):
         told[name] = world.await_reason(name, "Confirmed", "Terminated")
-    told["reaped"] = world.status("reaped")
 
     left = {name: status["kill"]["leftovers"] for name, status in told.items()}
     assert {name: found["result"] for name, found in left.items()} == {
@@ -109,7 +118,7 @@ def test_what_left_the_terminals_process_group_is_reported_with_the_proof_and_le
 
     # Reported, and not killed: whether somebody wants them is not ours to know.
     assert {seconds: find_sleepers(world, seconds) for seconds in sleepers} == sleepers
-    assert (read_count(world, "Found"), read_count(world, "None"), read_count(world, "NoneInSession")) == (4, 1, 1)
+    await_counts(world, Found=4, None_=1, NoneInSession=1)
     assert_nothing_private_was_told(world)
 
     # The next generation says the same.
@@ -151,12 +160,11 @@ def test_many_that_are_deleted_at_once_are_searched_for_together_and_told_of_aft
         world.await_gone(f"other-{number}")
 
     assert f"{sleeper} (sleep)" in await_note(world, "box-0")
-    await_true(lambda: read_count(world, "None") == 11, "all to be counted", 10)
+    await_counts(world, Found=1, None_=11)
     searches = world.lab.requests(cause="leftovers")
     # One a sprite, and another where something was found; a busy machine may make two bursts of one.
     assert {"box", "other"} == {search["sprite"] for search in searches}
     assert 3 <= len(searches) <= 6
-    assert read_count(world, "Found") == 1
     assert find_sleepers(world, 98765431) == [sleeper]
     assert_nothing_private_was_told(world)
 
@@ -171,7 +179,7 @@ def test_a_search_that_fails_holds_no_proof_back_and_says_that_nothing_is_known(
 
     assert status["kill"]["leftovers"]["result"] == "NotKnown"
     assert "not known" in read_condition(status, "Terminated")["message"]
-    assert read_count(world, "NotKnown") == 1
+    await_counts(world, NotKnown=1)
 
 
 def test_many_that_are_terminated_at_once_share_their_searches(world: World) -> None:
@@ -221,6 +229,6 @@ def test_a_kill_that_waited_for_its_place_hits_nobody_who_got_the_id_meanwhile(w
         assert [stranger["id"] for stranger in strangers] == names
 
         for number in range(3):
-            world.await_reason(f"one-{number}", "Confirmed", "Terminated", within=30)
+            world.await_reason(f"one-{number}", "Confirmed", "Terminated", within=60)
         assert sorted(entry["id"] for entry in world.live()) == sorted(names)
         assert all(entry["signals"] == [] for entry in world.live())

@@ -14,8 +14,8 @@ STUBBORN = {"command": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}
 @pytest.mark.case("I1")
 @pytest.mark.case("I6")
 def test_a_session_that_starts_unwatched_is_reaped_with_proof_when_its_time_is_over(world: World) -> None:
-    world.create("one", launch=STUBBORN, idleTimeoutSeconds=3)
     begun = time.monotonic()
+    world.create("one", launch=STUBBORN, idleTimeoutSeconds=3)
 
     status = world.await_reason("one", "Reaped", "SessionLive")
 
@@ -30,11 +30,11 @@ def test_a_session_that_starts_unwatched_is_reaped_with_proof_when_its_time_is_o
 
 @pytest.mark.case("I2")
 def test_a_viewer_who_comes_in_time_keeps_the_session(world: World) -> None:
-    world.create("one", launch=STUBBORN, idleTimeoutSeconds=4)
+    world.create("one", launch=STUBBORN, idleTimeoutSeconds=8)
     world.await_reason("one", "Detached")
 
     world.patch("one", attached=True)
-    time.sleep(6)
+    time.sleep(9)
 
     assert world.condition("one", "Reconciling")["reason"] == "Running"
     assert len(world.live()) == 1
@@ -45,16 +45,17 @@ def test_the_idle_time_counts_across_a_restart(world: World) -> None:
     world.create("one", launch=STUBBORN, idleTimeoutSeconds=12)
     detached = datetime.fromisoformat(world.await_reason("one", "Detached")["detachedTime"])
     # It would be reaped at the same moment without a restart, so that this wait makes nothing longer.
-    time.sleep(5)
+    time.sleep(8)
     assert world.operator is not None
     world.operator.kill()
-    anew = datetime.now(UTC)
 
     world.start_operator()
+    # However long the start took: a clock that began with it has its 12 s before it from about now.
+    anew = datetime.now(UTC)
 
-    status = world.await_reason("one", "Reaped", "SessionLive", within=25)
+    status = world.await_reason("one", "Reaped", "SessionLive")
     ended = datetime.fromisoformat(status["session"]["ended"]["time"])
-    assert detached + timedelta(seconds=12) <= ended < anew + timedelta(seconds=12)
+    assert detached + timedelta(seconds=12) <= ended < anew + timedelta(seconds=10)
     assert world.live() == []
 
 
@@ -87,12 +88,12 @@ def test_a_reap_on_a_paused_sprite_is_owed_and_done_when_it_runs_again(world: Wo
     world.await_reason("one", "Detached")
     world.lab.set_state("box", "warm")
 
-    world.await_reason("one", "ReapOwed", within=30)
+    world.await_reason("one", "ReapOwed", within=60)
     assert world.lab.sprite("box")["true_status"] == "warm"
     assert world.lab.requests(route="exec.kill") == []
 
     world.lab.set_state("box", "running")
-    world.await_reason("one", "Reaped", "SessionLive", within=30)
+    world.await_reason("one", "Reaped", "SessionLive", within=60)
     assert world.live() == []
 
 
@@ -101,6 +102,6 @@ def test_a_failed_reap_is_tried_again_and_never_forgotten(world: World) -> None:
     world.create("one", launch=STUBBORN, idleTimeoutSeconds=2)
 
     await_true(lambda: len(world.lab.requests(route="exec.kill")) >= 3, "three kills")
-    world.await_reason("one", "Reaped", "SessionLive", within=30)
+    world.await_reason("one", "Reaped", "SessionLive", within=60)
 
     assert world.live() == []

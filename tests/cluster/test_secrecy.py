@@ -15,6 +15,7 @@ import pytest
 from tests.cluster.plane import Cluster
 from tests.support.emulator import EmulatorProcess
 from tests.support.operator import GROUP_PATH, World
+from tests.support.process import await_true
 from tests.support.secrecy import Finding, Kind, catching, find_kinds, secret
 
 PLANTED: Final = secret()
@@ -102,6 +103,8 @@ def test_what_its_owner_wrote_into_the_spec_is_no_finding(cluster: Cluster, name
 
 def test_a_secret_in_an_address_that_the_api_server_was_asked_for_is_found_in_its_audit_log(cluster: Cluster) -> None:
     cluster.request("GET", f"/api/v1/namespaces/default/configmaps?labelSelector={quote(f'a={PLANTED}')}")
+    # The line is written beside the answer.
+    await_true(lambda: PLANTED in cluster.plane.audit_log.read_text(), "the address to stand in the log")
 
     with catching() as found:
         cluster.look_at_logs()

@@ -27,7 +27,7 @@ from tests.cluster.gate import At, Gate, Hold, Request
 from tests.cluster.plane import Cluster
 from tests.cluster.stage import is_status_write, of, write_kubeconfig
 from tests.metrics.queries import ALERTS, find_selectors, read_page_queries, read_panel_queries, read_rules
-from tests.metrics.server import Page, Prometheus
+from tests.metrics.server import Page, Prometheus, keeping_port
 from tests.support.emulator import EmulatorProcess
 from tests.support.gateway import GatewayProcess
 from tests.support.operator import OperatorProcess, World
@@ -74,10 +74,10 @@ WORKERS: Final = 4
 ASLEEP: Final = {"launch": {"command": ["sleep", "600"]}}
 NOBODY: Final = {"sessionId": "4242"}
 """An object that names this needs no session to be worked on, and none to be deleted."""
-SET_UP_SECONDS: Final = 40.0
-CALM_SECONDS: Final = 40.0
-FIRE_SECONDS: Final = 60.0
-CLEAR_SECONDS: Final = 90.0
+SET_UP_SECONDS: Final = 60.0
+CALM_SECONDS: Final = 60.0
+FIRE_SECONDS: Final = 90.0
+CLEAR_SECONDS: Final = 120.0
 """A breaker is tried every 30 s, and a kill that failed waits up to a minute."""
 
 
@@ -126,6 +126,7 @@ class Faults:
         self.seen = Seen()
         self._other = namespaces[1]
         self._folder = folder
+        self._kept_port = ExitStack()
         self._standby: OperatorProcess
         self.gateway: GatewayProcess
         self.prometheus: Prometheus
@@ -134,6 +135,7 @@ class Faults:
     def open(self) -> Iterator[None]:
         """Start everything."""
         with ExitStack() as stack:
+            stack.enter_context(self._kept_port)
             stack.enter_context(self.gate)
             self.world.kubeconfig = write_kubeconfig(self._folder / "kubeconfig", self.gate.url, self.cluster)
             stack.callback(self.world.__exit__)
@@ -162,7 +164,7 @@ class Faults:
                 GATEWAY: _find_port(self.gateway, "metrics_port"),
                 STAND_IN: self.page.port,
             }
-            self._gateway_port = str(ports[GATEWAY])
+            self._gateway_port = ports[GATEWAY]
             self.prometheus = stack.enter_context(Prometheus(self._folder, ports, rules))
             yield
 
@@ -244,6 +246,7 @@ class Faults:
             self.gate.answer(of(f"failing-{number}", is_status_write), 403, b"{}", times=MANY)
             world.create(f"failing-{number}", **NOBODY)
         self._end_gateway()
+        self._kept_port.enter_context(keeping_port(self._gateway_port))
         for _ in range(100):
             self.fence.count_refused_input(RefusedFor.STALE)
 
@@ -315,7 +318,8 @@ class Faults:
         ):
             self.world.delete(name)
         self._write_lease("")
-        self._start_gateway(self._gateway_port)
+        self._kept_port.close()
+        self._start_gateway(str(self._gateway_port))
 
     def _await_quiet(self) -> None:
         def is_quiet() -> bool:

@@ -3,11 +3,13 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, Self
@@ -109,7 +111,7 @@ class Prometheus:
 
     def _ask(self, what: str, **arguments: str) -> Any:
         with urllib.request.urlopen(
-            f"{self._url}/api/v1/{what}?{urllib.parse.urlencode(arguments)}", timeout=10
+            f"{self._url}/api/v1/{what}?{urllib.parse.urlencode(arguments)}", timeout=30
         ) as answer:
             return json.loads(answer.read())["data"]
 
@@ -123,6 +125,15 @@ class Prometheus:
                 return bool(answer.status == 200)
         except OSError:
             return False
+
+
+@contextmanager
+def keeping_port(port: int) -> Iterator[None]:
+    """Keep the port of a process that has ended for the next one: nobody is given it, and nobody listens there."""
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", port))
+        yield
 
 
 class Page:

@@ -14,9 +14,10 @@ import pytest
 from tests.cluster.plane import Cluster
 from tests.metrics.faults import CALM, GATEWAY, LASTING, OPERATOR, STANDBY, Faults, Seen, open_faults
 from tests.metrics.queries import RUNBOOKS, find_grouping, find_selectors, read_panel_queries, read_rules
+from tests.support.process import await_true
 from tests.support.secrecy import find_kinds
 
-pytestmark = [pytest.mark.cluster, pytest.mark.sprites, pytest.mark.prometheus, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.sprites, pytest.mark.prometheus, pytest.mark.timeout(420)]
 
 RULES = {rule["alert"]: rule for rule in read_rules()}
 PLACEHOLDERS = {"TEAM": "default", "NAME": "well", "-n agentterminal": "-n default"}
@@ -92,7 +93,7 @@ def test_a_gone_object_has_left_the_metrics(faults: Faults) -> None:
     operator = faults.world.operator
     assert operator is not None
 
-    assert 'terminal="stalled"' not in operator.read("metrics")
+    await_true(lambda: 'terminal="stalled"' not in operator.read("metrics"), "it to be forgotten")
 
 
 def test_every_command_of_the_runbooks_that_only_looks_runs(faults: Faults) -> None:
