@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chart.helm import Helm, prepare_helm
+from tests.chart.remains import list_settled_objects
 from tests.chart.scoring import prepare_kube_score
 from tests.chart.site import Site, prepare_site
 
@@ -49,5 +50,6 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 def site() -> Iterator[Site]:
     """A real API server with its controllers and without our kind: the chart brings it."""
     site = Site()
+    list_settled_objects(site)
     yield site
     site.close()

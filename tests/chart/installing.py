@@ -14,6 +14,7 @@ from tests.support.process import await_true
 RELEASE: Final = "agentterminal-operator"
 CRD_PATH: Final = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD_NAME}"
 KIND_PATH: Final = f"/apis/{API_VERSION}/{PLURAL}"
+GOES_WITHIN_SECONDS: Final = 60.0
 
 
 def install(helm: Helm, site: Site, *words: str, chart: Path = CHART) -> None:
@@ -36,16 +37,24 @@ def await_kind(site: Site) -> None:
     the conflict for news that will follow, and never comes again (kube-apiserver 1.37.2: 1 of 150 deletions, on two
     busy cores; of 100 that waited, none).
     """
-    await_true(lambda: site.request("GET", KIND_PATH)[0] == 200, "the kind to be served")
+    await_true(lambda: is_served(site), "the kind to be served")
+
+
+def is_served(site: Site) -> bool:
+    """Tell whether objects of the kind can be asked for."""
+    return site.request("GET", KIND_PATH)[0] == 200
 
 
 def remove_kind(site: Site) -> None:
     """Delete the kind with everything of it, and return when it is gone."""
-    if site.request("GET", CRD_PATH)[0] == 404:
-        return
-    await_kind(site)
+
+    def is_gone() -> bool:
+        return site.request("GET", CRD_PATH)[0] == 404
+
+    # It may be on its way out already.
+    await_true(lambda: is_gone() or is_served(site), "the kind to be served or gone")
     site.request("DELETE", CRD_PATH)
-    await_true(lambda: site.request("GET", CRD_PATH)[0] == 404, "the kind to be gone")
+    await_true(is_gone, "the kind to be gone", GOES_WITHIN_SECONDS)
 
 
 @contextmanager

@@ -76,6 +76,8 @@ def read_version(world: World, name: str) -> str:
 def test_without_the_crd_the_operator_ends_and_says_how_to_install_it(world: World, audited: AuditedCluster) -> None:
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     name = "agentterminals.agentterminal.dev"
+    # A server that has not opened the kind's store yet may forget the deletion.
+    await_true(lambda: audited.request("GET", world.path)[0] == 200, "the kind to be served")
     audited.request("DELETE", f"{path}/{name}")
     await_true(lambda: audited.request("GET", f"{path}/{name}")[0] == 404, "the CRD to be gone")
     try:
@@ -125,7 +127,8 @@ def test_what_an_older_crd_lacks_is_named_and_costs_no_writes(world: World, audi
         assert "proof" not in status["kill"]
         world.delete("one")
         world.await_gone("one")
-    assert world.live() == []
+    # At times a command without a terminal looks for what was left behind.
+    assert [entry for entry in world.live() if entry["tty"]] == []
 
 
 def is_pruned(world: World) -> bool:
@@ -162,6 +165,7 @@ def test_an_object_whose_spec_cannot_be_read_is_told_by_condition_event_and_log_
 ) -> None:
     session = world.lab.start_session("box", *STUBBORN)
     world.start_operator()
+    await_true(lambda: not is_pruned(world), "the whole CRD to be served again")
     world.create("odd", sessionId=session["id"])
     world.await_reason("odd", "Detached")
     looser = copy.deepcopy(render_crd())
@@ -171,7 +175,7 @@ def test_an_object_whose_spec_cannot_be_read_is_told_by_condition_event_and_log_
         await_true(lambda: is_taken(world), "the looser CRD to be served")
         world.patch("odd", deletionPolicy="Archive")
         await_true(lambda: bool(told_of(world, "odd")), "an event about it")
-        before = world.status("odd")
+        before = world.await_reason("odd", "ObjectInvalid", "Stalled")
 
         (event,) = told_of(world, "odd")
         assert (event["type"], event["reason"]) == ("Warning", "ObjectInvalid")
@@ -202,7 +206,9 @@ def test_an_object_whose_spec_cannot_be_read_is_told_by_condition_event_and_log_
 
         world.patch("odd", deletionPolicy="Terminate")
         world.await_gone("odd")
-        assert [entry["id"] for entry in world.live()] == [world.status("sound")["session"]["id"]]
+        # At times a command without a terminal looks for what was left behind.
+        live = [entry["id"] for entry in world.live() if entry["tty"]]
+        assert live == [world.status("sound")["session"]["id"]]
         assert "Traceback" not in json.dumps(world.operator.lines)
 
 
