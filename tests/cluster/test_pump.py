@@ -258,10 +258,10 @@ async def test_a_token_refused_again_and_again_is_no_end_and_no_storm(
     terminals: Terminals, passage: Passage, through: Callable[[], ConnectionFacts]
 ) -> None:
     async with watching(through, PumpSettings(namespaces=(terminals.namespace,))) as watcher:
+        begun = asyncio.get_running_loop().time()
         passage.answer(is_watch, 401, {"kind": "Status", "code": 401}, times=3)
         passage.reset()
         await terminals.create("one")
-        begun = asyncio.get_running_loop().time()
         await watcher.until(lambda: watcher.knows(terminals.namespace, "one"))
         assert watcher.pump.logins == 4
         assert asyncio.get_running_loop().time() - begun > 2.5
