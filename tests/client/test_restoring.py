@@ -7,6 +7,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,6 +96,12 @@ def test_a_killed_client_leaves_its_mode_its_screen_and_what_was_typed_for_the_o
     assert termios.tcgetattr(desk.theirs) == desk.mode
     desk.shows(UNDONE + b"\r\n")
     assert not select.select([desk.theirs], [], [], 0)[0]
+
+
+def test_what_it_knows_lies_in_memory_so_that_no_kill_leaves_a_file(desk: Desk) -> None:
+    open_files = [str(path.readlink()) for path in Path(f"/proc/{desk.beside}/fd").iterdir()]
+
+    assert [name.split()[0] for name in open_files if not name.startswith(("/dev/", "pipe:"))] == ["/memfd:aterm-state"]
 
 
 def test_a_mode_that_somebody_has_set_meanwhile_stays(desk: Desk) -> None:

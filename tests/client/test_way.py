@@ -1,5 +1,6 @@
 """The way to the gateway: kubectl's port-forward by a double of kubectl, and who speaks at the doors."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -95,6 +96,29 @@ async def test_a_port_forward_that_does_not_open_says_why_and_leaves_no_process(
 
     assert str(closed.value) == sentence
     kubectl.until_none_is_left()
+
+
+async def test_a_port_forward_whose_start_is_cancelled_never_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl = Kubectl(tmp_path, SILENT)
+    way = PortForward(str(kubectl.path), Service("infra", "gw"), [], AttachTimes(), is_plain=True)
+    start = asyncio.create_subprocess_exec
+
+    async def start_and_be_cancelled(*command: str, **how: Any) -> None:
+        """As asyncio does it: whoever is cancelled while the child starts gets no child, and its leader is killed."""
+        child = await start(*command, **how)
+        await asyncio.sleep(0.3)
+        child.kill()
+        await child.wait()
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start_and_be_cancelled)
+    with pytest.raises(asyncio.CancelledError):
+        await way.reach()
+    await way.aclose()
+
+    assert not kubectl.pids.exists()
 
 
 async def test_without_kubectl_the_way_out_is_an_address() -> None:

@@ -18,7 +18,7 @@ from tests.support.secrecy import build_sprites_token
 SECRET = build_sprites_token("acme")
 
 SHORT: Mapping[str, timedelta] = dict.fromkeys(
-    ["read_limit", "kill_limit", "upgrade_limit", "announce_limit"], timedelta(milliseconds=300)
+    ["read_limit", "kill_limit", "upgrade_limit", "announce_limit"], timedelta(milliseconds=800)
 )
 """Limits for a server that stalls. Every other test has the real ones, so that a busy machine fails none of them."""
 

@@ -200,12 +200,15 @@ class World:
         return status
 
     def await_gone(self, name: str, within: float = 40) -> None:
-        """Wait until a terminal is gone."""
+        """Wait until a terminal is gone, as the API server says it; that it fails says nothing."""
 
         def tell() -> str:
             return json.dumps(self.get(name))
 
-        await_true(lambda: self.get(name) is None, f"{name} to be gone", within, tell, poll_seconds=self.poll_seconds)
+        def is_gone() -> bool:
+            return self.cluster.request("GET", f"{self.path}/{name}")[0] == 404
+
+        await_true(is_gone, f"{name} to be gone", within, tell, poll_seconds=self.poll_seconds)
 
     def live(self, sprite: str = "box") -> list[dict[str, Any]]:
         """The sessions that live, as the lab knows them; this wakes nobody."""
