@@ -565,27 +565,33 @@ async def test_when_the_api_server_hangs_input_stops_at_the_end_of_the_tenure(
                     break
                 last = time.monotonic()
                 await asyncio.sleep(0.05)
-            code, reason, took = await measure_close(person, stalled)
-            lasted = time.monotonic() - begun
+            code, reason, _ = await measure_close(person, stalled)
+            closed = time.monotonic()
             unready = not await run(gateway.is_ready)
             received = (await run(site.received, name)).split()[former:]
+            # From the last renewal, not from the stall, which may come two seconds after it: they would hide as much.
+            renewed = max(request.time for request in gate.find(is_renewal) if request.number in gate.answered)
             gate.mend()
             await run(await_true, gateway.is_ready, "a new tenure", WAIT_SECONDS)
-            if max(took, last - stalled) < 6.5:
+            if max(closed, last) - renewed < 6.5:
                 break
         again = await visitors.attach_to_type(gateway, anna, name, "?takeover=true")
         await again.types(b"again\n")
         await again.sees(b"again")
 
         assert (code, reason) == (1012, "LeaseLost")
-        assert lasted > 2.5
-        assert took < 6.5
+        assert closed - begun > 2.5
+        assert closed - renewed < 6.5
         assert unready
-        assert last - stalled < 6.5
+        assert last - renewed < 6.5
         assert received == [b"%d" % n for n in range(len(received))]
         assert len(received) > 5
         assert viewer.close_code is None
         await run(gateway.kill)
+
+
+def is_renewal(request: Request) -> bool:
+    return request.method in ("PUT", "POST") and "/leases" in request.target
 
 
 async def test_while_the_kind_is_changed_and_no_list_succeeds_whoever_types_goes_on_and_is_still_thrown_out(
