@@ -335,7 +335,7 @@ async def test_a_silent_socket_leaves_a_launch_unclear_after_the_limit(
 ) -> None:
     counterpart.then(talk(say({"type": "error", "message": "no such file"})))
 
-    with pytest.raises(LaunchUnclear, match=r"no `session_info` within 0\.3 s \(no such file\)"):
+    with pytest.raises(LaunchUnclear, match=r"no `session_info` within 0\.8 s \(no such file\)"):
         await launch(make_client(counterpart.url, announce_limit=SHORT["announce_limit"]), token)
 
 
