@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 from controller.lab.process_table import find_process, is_ignoring, is_stopped
+from tests.support.process import await_true
 
 THREADS = """
 import threading, time
@@ -75,14 +75,12 @@ def test_a_process_has_stopped_when_its_last_thread_has() -> None:
         child.stdout.readline()
         assert not is_stopped(child.pid)
         child.send_signal(signal.SIGSTOP)
-        while not is_stopped(child.pid):
-            time.sleep(0.001)
+        await_true(lambda: is_stopped(child.pid), "the process to stand still", poll_seconds=0.001)
         states = [(thread / "stat").read_text().split()[2] for thread in Path(f"/proc/{child.pid}/task").iterdir()]
         assert len(states) >= 8
         assert set(states) == {"T"}
         child.send_signal(signal.SIGCONT)
-        while is_stopped(child.pid):
-            time.sleep(0.001)
+        await_true(lambda: not is_stopped(child.pid), "the process to go on", poll_seconds=0.001)
     finally:
         child.kill()
         child.communicate()

@@ -1,7 +1,7 @@
 """What a client with the habits of the official Go SDK can do with the emulator, and what it sends."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 from tests.lab.emulator.talking import wait_until
 from tests.lab.watching import until
-from tests.sdk.go_habits import GoHabits, Refused, is_active
+from tests.sdk.go_habits import Command, GoHabits, Refused, is_active
 from tests.support.emulator import EmulatorProcess
 
 pytestmark = pytest.mark.sprites
@@ -24,6 +24,15 @@ UNTIL_TOUCHED = ("sh", "-c", "until [ -e go ]; do sleep 0.05; done; echo done")
 def touch(emulator: EmulatorProcess) -> None:
     """Let it go."""
     (Path(emulator.sprite("my-sprite")["home"]) / "go").touch()
+
+
+async def wait_touched_when(is_true: Callable[[], bool], command: Command, emulator: EmulatorProcess) -> int:
+    """Wait for the end of a command as its client does, let it go once something is true, and give its exit code."""
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(command.wait())
+        await until(is_true)
+        touch(emulator)
+    return waiting.result()
 
 
 @pytest.fixture
@@ -165,28 +174,16 @@ async def test_it_probes_for_control_connections_once_and_does_without(
 
 
 async def test_every_ping_of_its_is_answered(pinging: GoHabits, emulator: EmulatorProcess) -> None:
-    async with (
-        pinging.start("my-sprite", *UNTIL_TOUCHED) as command,
-        asyncio.TaskGroup() as group,
-    ):
-        waiting = group.create_task(command.wait())
-        await until(lambda: command.pongs >= 3)
-        touch(emulator)
-        assert await waiting == 0
+    async with pinging.start("my-sprite", *UNTIL_TOUCHED) as command:
+        assert await wait_touched_when(lambda: command.pongs >= 3, command, emulator) == 0
 
 
 async def test_a_server_that_pings_gets_no_pong_and_keeps_the_socket(
     client: GoHabits, emulator: EmulatorProcess
 ) -> None:
     emulator.switch(server_ping_seconds=0.05)
-    async with (
-        client.start("my-sprite", *UNTIL_TOUCHED) as command,
-        asyncio.TaskGroup() as group,
-    ):
-        waiting = group.create_task(command.wait())
-        await until(lambda: command.pings_left_unanswered >= 3)
-        touch(emulator)
-        assert await waiting == 0
+    async with client.start("my-sprite", *UNTIL_TOUCHED) as command:
+        assert await wait_touched_when(lambda: command.pings_left_unanswered >= 3, command, emulator) == 0
     assert command.stdout == b"done\n"
 
 
